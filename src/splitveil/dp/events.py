@@ -1,7 +1,7 @@
 """What happened, apart from what it costs.
 
-A mechanism answers with a frozen event; the ledger adds events up. `NonPrivate` is the honest default: without a bounded
-sensitivity there is no ε.
+A mechanism answers with a frozen event; the ledger adds events up. `NonPrivate` is the honest default: without a
+bounded sensitivity there is no ε.
 """
 
 from dataclasses import dataclass
