@@ -1,0 +1,118 @@
+"""Words → objects: the images, the cut network, the mechanism and the penalties that a config names."""
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from splitveil.check import UsageError
+from splitveil.cli import catalog
+from splitveil.cli.config import Config
+from splitveil.data import ImageSet, read
+from splitveil.mechanisms import Chain, Identity, Mechanism
+from splitveil.randomness import derive
+from splitveil.split import Normalize, Split, cut
+from splitveil.training import Term, Weight
+
+
+def build_data(config: Config) -> ImageSet:
+    """The images a config names."""
+    settings = config.data
+    return read(settings.source, roles=settings.roles, size=settings.size, skip_broken=settings.skip_broken)
+
+
+def build_split(config: Config, *, image_shape: tuple[int, int, int], n_classes: int, fresh: bool = True) -> Split:
+    """The network a config names, cut and with its mechanism; `fresh=False` leaves `model.init` to the caller."""
+    torch.manual_seed(derive(config.training.seed, "init"))
+    model, default_cut = _model(config.model.name, image_shape=image_shape, n_classes=n_classes)
+    if fresh and config.model.init is not None:
+        load_weights(model, Path(config.model.init))
+    after = config.model.cut or default_cut
+    if after is None:
+        raise UsageError(f"model.cut: say after which submodule {config.model.name} is cut, as in -s model.cut=features.3")
+    channels = image_shape[0]
+    return cut(
+        model,
+        after=after,
+        bottleneck=config.model.bottleneck,
+        mechanism=build_mechanism(config.mechanism),
+        normalize=Normalize(mean=(0.5,) * channels, std=(0.25,) * channels),
+        example=torch.zeros(2, *image_shape),
+    )
+
+
+def build_mechanism(settings: list[dict[str, Any]]) -> Mechanism:
+    """The chain of mechanisms a config lists."""
+    parts = [catalog.build("mechanisms", entry, where=f"mechanism.{i}") for i, entry in enumerate(settings)]
+    if len(parts) == 1:
+        only: Mechanism = parts[0]
+        return only
+    return Chain(parts) if parts else Identity()
+
+
+@dataclass(frozen=True)
+class TermWords:
+    """What a config says of a penalty beside the penalty's own options."""
+
+    weight: float
+    warmup_epochs: int = 0
+    shape: Literal["constant", "ramp", "cosine", "constant_step"] = "constant"
+    ramp_epochs: int = 0
+    clip_norm: float | None = None
+    gradient_decay: float = 0.0
+
+
+def build_terms(settings: list[dict[str, Any]]) -> list[Term]:
+    """The penalties a config lists: `{name: …, weight: …}` and the options of each."""
+    terms: list[Term] = []
+    for i, entry in enumerate(settings):
+        where = f"regularizers.{i}"
+        shared = TermWords.__dataclass_fields__
+        own = {key: value for key, value in entry.items() if key not in shared}
+        regularizer = catalog.build("regularizers", own, where=where)
+        words: TermWords = catalog.construct(
+            TermWords, {key: value for key, value in entry.items() if key in shared}, where=where
+        )
+        weight = Weight(words.weight, words.warmup_epochs, words.shape, words.ramp_epochs)
+        name = entry["name"] if all(t.name != entry["name"] for t in terms) else f"{entry['name']}-{i}"
+        terms.append(Term(name, regularizer, weight, words.clip_norm, words.gradient_decay))
+    return terms
+
+
+def load_weights(module: nn.Module, path: Path) -> None:
+    """Read a safetensors file into a module, or say in one line why it does not fit."""
+    try:
+        weights = load_file(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such weights file") from None
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"{path}: not a readable safetensors file ({error})") from None
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(f"{path}: the weights do not fit the network: {reason}") from None
+
+
+def _model(name: str, *, image_shape: tuple[int, int, int], n_classes: int) -> tuple[nn.Module, str | None]:
+    facts = {"n_classes": n_classes, "image_shape": image_shape}
+    if ":" not in name:
+        catalog.one_of("model.name: network", name, [*catalog.NETWORKS])
+        reference = catalog.NETWORKS[name].load()
+        return reference.factory(**facts), reference.cut
+    module_name, _, attribute = name.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"model.name: cannot load {name!r} ({error}); it must be importable from here") from None
+    wanted = inspect.signature(factory).parameters
+    model = factory(**{key: value for key, value in facts.items() if key in wanted})
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"model.name: {name} returned a {type(model).__name__}, wanted a torch nn.Module")
+    return model, None

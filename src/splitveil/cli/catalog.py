@@ -1,0 +1,85 @@
+"""The only table from names to constructors. Everything a user can name in a config stands here with one line."""
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from splitveil.check import UsageError, nearest, one_of
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name's constructor, loaded when it is used."""
+
+    place: str  # module:attribute
+    line: str
+
+    def load(self) -> Any:
+        """Import it."""
+        module, _, attribute = self.place.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+
+NETWORKS = {
+    "small-cnn": Entry("splitveil.networks:small_cnn", "two convolutions on the client, two on the server; minutes on a CPU"),
+    "vgg11": Entry("splitveil.networks:vgg11", "VGG11-BN cut after two convolutions, as the literature does; 32 or 64 px"),
+}
+
+DATASETS = {
+    "fashion": Entry("splitveil.data:fashion", "embedded subset of Fashion-MNIST, 28×28 gray, 10 classes, MIT"),
+}
+
+MECHANISMS = {
+    "identity": Entry("splitveil.mechanisms:Identity", "send features as they are"),
+    "clip": Entry("splitveil.mechanisms:Clip", "shrink each sample's features to a norm of at most `radius`"),
+    "gaussian": Entry("splitveil.mechanisms:Gaussian", "add normal noise of standard deviation `std`"),
+    "laplace": Entry("splitveil.mechanisms:Laplace", "add Laplace noise of scale `scale`"),
+    "dropout": Entry("splitveil.mechanisms:Dropout", "zero a random share `rate` of the features, also when deployed"),
+    "top-k": Entry("splitveil.mechanisms:TopK", "send only the `keep` largest features"),
+    "quantize": Entry("splitveil.mechanisms:Quantize", "round to `levels` values between `low` and `high`"),
+}
+
+REGULARIZERS: dict[str, Entry] = {}
+
+ATTACKS: dict[str, Entry] = {}
+
+TABLES: dict[str, dict[str, Entry]] = {
+    "networks": NETWORKS,
+    "datasets": DATASETS,
+    "mechanisms": MECHANISMS,
+    "regularizers": REGULARIZERS,
+    "attacks": ATTACKS,
+}
+
+
+def build(kind: str, settings: Mapping[str, Any], *, where: str) -> Any:
+    """Construct `{name: …, option: value, …}`, or say in one line which word is wrong."""
+    options = dict(settings)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise UsageError(f"{where}: wanted {{name: …}}, got {dict(settings)!r}; see `splitveil list {kind}`")
+    constructor = TABLES[kind][one_of(f"{where}: {kind.removesuffix('s')}", name, list(TABLES[kind]))].load()
+    return construct(constructor, options, where=f"{where}.{name}")
+
+
+def construct(constructor: Any, options: Mapping[str, Any], *, where: str) -> Any:
+    """Call a constructor with checked options: unknown and missing names, and wrong types, give one line."""
+    from pydantic import TypeAdapter, ValidationError
+
+    known = inspect.signature(constructor).parameters
+    for key in options:
+        if key not in known:
+            raise UsageError(f"{where}: unknown option {key!r}{nearest(key, list(known))}; it has: {', '.join(known) or 'none'}")
+    for name, parameter in known.items():
+        if parameter.default is inspect.Parameter.empty and name not in options:
+            raise UsageError(f"{where}: needs {name!r}")
+    values = {}
+    for key, value in options.items():
+        try:
+            values[key] = TypeAdapter(known[key].annotation).validate_python(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise UsageError(f"{where}.{key}: {first['msg'].removeprefix('Value error, ')}, got {value!r}") from None
+    return constructor(**values)

@@ -1,0 +1,201 @@
+"""The command line: words → calls. Nothing heavy is imported before a command runs, so `--help` is quick.
+
+Exit codes: 0 done · 1 a gate failed · 2 wrong use · 3 a run that failed or was interrupted.
+"""
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from splitveil import __version__
+from splitveil.check import RunError, SplitVeilError
+
+app = typer.Typer(
+    name="splitveil",
+    help="Private split inference: train clients whose features give less away, attack them, and know what leaks.",
+    epilog="Start with `splitveil demo`. Each command's --help has examples.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="markdown",
+)
+config_app = typer.Typer(help="Print the config or its schema.", no_args_is_help=True)
+data_app = typer.Typer(help="Look at image sets.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+app.add_typer(data_app, name="data")
+
+ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="YAML file; see `splitveil config show`.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", "-s", metavar="A.B=C", help="One setting; may be repeated.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to. Default: the next free runs/NNN.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything random (training.seed).")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory made by `splitveil train`.")]
+
+
+class Catalog(StrEnum):
+    """What can be listed."""
+
+    networks = "networks"
+    datasets = "datasets"
+    mechanisms = "mechanisms"
+    regularizers = "regularizers"
+    attacks = "attacks"
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"splitveil {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None: ...
+
+
+@app.command()
+def demo(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer epochs: under 90 s on two cores.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="Where the two runs are written.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option("--seed")] = 0,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train an undefended and a protected client on the embedded images, and compare them.
+
+    Under 4 minutes on two cores. Example: `splitveil demo --quick`
+    """
+    from splitveil.cli import demo as command
+
+    command.demo(quick=quick, out=out, seed=seed, device=device, as_json=json, quiet=quiet)
+
+
+@app.command()
+def train(
+    config: ConfigFile = None,
+    set_: Overrides = None,
+    out: Out = None,
+    resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Go on with this run.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="A listed network, or package.module:factory.")] = None,
+    init: Annotated[Path | None, typer.Option("--init", help="Start from these weights (.safetensors).")] = None,
+    freeze: Annotated[Literal["encoder", "head"] | None, typer.Option("--freeze", help="Leave this half as it is.")] = None,
+    seed: Seed = None,
+    device: Device = "auto",
+    time_budget: Annotated[float | None, typer.Option("--time-budget", help="Seconds; ends cleanly with what it has.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a split model and write a run directory.
+
+    Examples:
+
+    `splitveil train -s 'mechanism=[{name: gaussian, std: 0.1}]' --out runs/noisy`
+
+    `splitveil train -c cifar.yaml -s training.epochs=40 --seed 1`
+
+    `splitveil train --model mypackage.nets:make --init mine.safetensors -s model.cut=layer2 --freeze head`
+
+    `splitveil train --resume runs/noisy`
+    """
+    from splitveil.cli import train as command
+
+    named = {"model.name": model, "model.init": init, "training.freeze": freeze, "training.seed": seed,
+             "training.time_budget": time_budget}  # fmt: skip
+    overrides = [*(set_ or []), *(f"{key}={value}" for key, value in named.items() if value is not None)]
+    command.train(config=config, overrides=overrides, out=out, resume=resume, device=device, as_json=json, quiet=quiet)
+
+
+@app.command()
+def evaluate(
+    run: RunDirectory,
+    min_accuracy: Annotated[float | None, typer.Option("--min-accuracy", help="Gate: exit 1 below this.")] = None,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure a finished run on images that chose nothing and trained nothing.
+
+    Example: `splitveil evaluate runs/noisy --min-accuracy 0.85`
+    """
+    from splitveil.cli import evaluate as command
+
+    command.evaluate(run, min_accuracy=min_accuracy, device=device, as_json=json, quiet=quiet)
+
+
+@app.command(name="list")
+def list_(what: Catalog, json: Json = False) -> None:
+    """List what a config can name, one line each.
+
+    Example: `splitveil list mechanisms`
+    """
+    from splitveil.cli import show
+
+    show.catalog_table(what.value, as_json=json)
+
+
+@config_app.command(name="show")
+def config_show(config: ConfigFile = None, set_: Overrides = None) -> None:
+    """Print the complete config that these words give, as YAML to start from.
+
+    Example: `splitveil config show -s training.epochs=5 > mine.yaml`
+    """
+    from splitveil.cli.config import read_config, to_yaml
+
+    typer.echo(to_yaml(read_config(config, set_ or [])), nl=False)
+
+
+@config_app.command(name="schema")
+def config_schema() -> None:
+    """Print the JSON schema of the config, for editors and checks."""
+    import json
+
+    from splitveil.cli.config import schema
+
+    typer.echo(json.dumps(schema(), indent=2))
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Say what is installed, what is missing and what it would be for."""
+    from splitveil.cli import show
+
+    show.doctor(as_json=json)
+
+
+@data_app.command(name="check")
+def data_check(source: Annotated[str, typer.Argument(help="A name, a file or a folder.")], json: Json = False) -> None:
+    """Read an image set and print its roles, classes and hash.
+
+    Example: `splitveil data check fashion`
+    """
+    from splitveil.cli import show
+
+    show.data_check(source, as_json=json)
+
+
+def run(words: Sequence[str] | None = None) -> None:
+    """Entry point: every mistake of the caller becomes one line and an exit code."""
+    try:
+        app(args=None if words is None else list(words))
+    except SplitVeilError as error:
+        _say(f"error: {error}")
+        sys.exit(3 if isinstance(error, RunError) else 2)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        sys.exit(3)
+
+
+def _say(line: Any) -> None:
+    print(line, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,164 @@
+"""A run directory.
+
+    config.yaml  complete; feeding it back reproduces the run      metrics.jsonl  one line an epoch
+    env.json     versions, machine, commit                         result.json    what came of it
+    model/       encoder and head as safetensors, manifest.json    checkpoint.safetensors  to resume from
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from splitveil import __version__
+from splitveil.check import UsageError
+from splitveil.cli.build import build_data, build_split, load_weights
+from splitveil.cli.config import Config, parse, to_yaml
+from splitveil.data import ImageSet
+from splitveil.split import Split
+from splitveil.training import Trained, accuracy
+from splitveil.training.checkpoint import write_tensors, write_text
+
+SCHEMA_VERSION = 1  # of result.json
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, opened: its config, its result, and the client and server it holds."""
+
+    directory: Path
+    config: Config
+    result: Mapping[str, Any]
+    split: Split
+
+    @cached_property
+    def data(self) -> ImageSet:
+        """The images the run used, read again; refused if they have changed."""
+        data = build_data(self.config)
+        if data.sha256 != self.result["data"]["sha256"]:
+            raise UsageError(f"{self.config.data.source}: not the images {self.directory} was trained with (hash differs)")
+        return data
+
+
+def new_directory(out: Path | None) -> Path:
+    """Make the run's directory: `out`, or the next free one under runs/."""
+    if out is None:
+        taken = [int(p.name) for p in Path("runs").glob("[0-9]*") if p.name.isdigit()]
+        out = Path("runs") / f"{max(taken, default=0) + 1:03d}"
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} is not empty; go on with `--resume {out}` or choose another --out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / ".writable").touch()
+        (out / ".writable").unlink()
+    except OSError as error:
+        raise UsageError(f"cannot write in {out}: {error.strerror}; choose another --out") from None
+    return out
+
+
+def write_start(directory: Path, config: Config) -> None:
+    """What is known before the first step."""
+    write_text(directory / "config.yaml", to_yaml(config))
+    write_text(directory / "env.json", json.dumps(environment(), indent=2) + "\n")
+
+
+def write_finish(directory: Path, config: Config, trained: Trained, data: ImageSet) -> dict[str, Any]:
+    """Measure the trained client on the victims and write model/ and result.json."""
+    split = trained.split
+    device = next(split.server.parameters()).device
+    result = {
+        "schema_version": SCHEMA_VERSION,
+        "seed": config.training.seed,
+        "commit": commit(),
+        "splitveil": __version__,
+        "data": {"name": data.name, "sha256": data.sha256},
+        "epochs": len(trained.history),
+        "best_epoch": trained.best_epoch,
+        "stopped": trained.stopped,
+        "seconds": round(trained.seconds, 2),
+        "accuracy": {
+            "selection": trained.selection_accuracy,
+            "victims": accuracy(split, data.victims.to(device), seed=config.training.seed),
+        },
+        "parameters": {
+            "encoder": sum(p.numel() for p in split.client.encoder.parameters()),
+            "head": sum(p.numel() for p in split.server.parameters()),
+        },
+    }
+    model = directory / "model"
+    model.mkdir(exist_ok=True)
+    write_tensors(model / "encoder.safetensors", split.client.encoder.state_dict())
+    write_tensors(model / "head.safetensors", split.server.state_dict())
+    manifest = {"image_shape": list(data.image_shape), "n_classes": data.n_classes, "mechanism": config.mechanism}
+    write_text(model / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+    write_text(directory / "result.json", json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def read_run_config(directory: Path) -> Config:
+    """The config a run was started with."""
+    path = directory / "config.yaml"
+    if not path.exists():
+        raise UsageError(f"{directory}: not a run directory (no config.yaml); make one with `splitveil train --out {directory}`")
+    import yaml
+
+    return parse(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def open_run(directory: Path | str) -> Run:
+    """A finished run's client and server, in eval mode on the CPU."""
+    directory = Path(directory)
+    config = read_run_config(directory)
+    if not (directory / "result.json").exists():
+        raise UsageError(f"{directory}: the run is not finished; go on with `splitveil train --resume {directory}`")
+    manifest = _read_json(directory / "model" / "manifest.json")
+    shape = tuple(manifest["image_shape"])
+    split = build_split(config, image_shape=shape, n_classes=manifest["n_classes"], fresh=False)
+    load_weights(split.client.encoder, directory / "model" / "encoder.safetensors")
+    load_weights(split.server, directory / "model" / "head.safetensors")
+    split.client.eval()
+    split.server.eval()
+    return Run(directory, config, _read_json(directory / "result.json"), split)
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine, for env.json and `doctor`."""
+    import numpy
+
+    return {
+        "splitveil": __version__,
+        "commit": commit(),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+    }
+
+
+def commit() -> str | None:
+    """The commit this code was run from, where it is a git checkout."""
+    here = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        words: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error}); the run directory is incomplete") from None
+    return words

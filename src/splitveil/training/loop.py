@@ -1,0 +1,299 @@
+"""Train a split model: the whole loop, readable in one sitting.
+
+Every random draw is keyed by (seed, purpose, step, position in the global batch), and a checkpoint holds everything else, so
+a run that was stopped anywhere and resumed ends in the weights of one that never was.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from splitveil.check import RunError, UsageError
+from splitveil.data import ImageSet, Part, batches
+from splitveil.regularizers.base import Progress
+from splitveil.split import Split
+from splitveil.training import checkpoint as files
+from splitveil.training.accuracy import accuracy
+from splitveil.training.checkpoint import Checkpoint
+from splitveil.training.device import Fabric, open_fabric
+from splitveil.training.gauges import Gauges
+from splitveil.training.log import Log
+from splitveil.training.recipe import Recipe
+from splitveil.training.schedule import learning_rate
+from splitveil.training.step import Joint, Outcome, Stepper, Term
+from splitveil.training.watch import Report, Silent, StopWhen, Watcher
+
+LOOK_EVERY = 50  # steps between two readings of the loss: each reading waits for the device
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished (or stopped) run: the split with its best weights, and how it got there."""
+
+    split: Split
+    history: tuple[dict[str, Any], ...]  # one record an epoch
+    best_epoch: int
+    selection_accuracy: float
+    seconds: float
+    stopped: str | None  # None: ran to the end; otherwise why not
+
+
+@dataclass
+class _Course:
+    """Everything that changes while a run goes on."""
+
+    epoch: int = 0
+    batch: int = 0  # within the epoch
+    seconds: float = 0.0  # of earlier sittings
+    best_epoch: int = -1
+    best_accuracy: float = -1.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Tensor] = field(default_factory=dict)
+    totals: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))  # loss·n, correct, n
+    gauges: Gauges = field(default_factory=Gauges)
+
+
+def train(
+    split: Split,
+    data: ImageSet,
+    recipe: Recipe,
+    *,
+    regularizers: Sequence[Term] = (),
+    out: Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    watcher: Watcher | None = None,
+) -> Trained:
+    """Train client and server together on the train role; keep the weights that do best on the selection role.
+
+    The networks in `split` are trained in place. With `out`, every epoch is logged there and a checkpoint is written,
+    from which `resume=True` goes on. Ctrl-C finishes the step, saves, and returns with `stopped="interrupted"`.
+    """
+    fabric = open_fabric(device, recipe.precision)
+    run = _Run(fabric, split, data, recipe, regularizers, out, watcher or Silent())
+    if resume:
+        run.resume()
+    with StopWhen(recipe.time_budget) as stop:
+        stopped = run.go(stop)
+    return run.finish(stopped)
+
+
+class _Run:
+    """The loop with all it holds."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        split: Split,
+        data: ImageSet,
+        recipe: Recipe,
+        terms: Sequence[Term],
+        out: Path | None,
+        watcher: Watcher,
+    ) -> None:
+        self.fabric, self.split, self.recipe, self.terms = fabric, split, recipe, terms
+        self.out, self.watcher = out, watcher
+        self.train_part, self.selection = data.train.to(fabric.device), data.selection.to(fabric.device)
+        self.steps_per_epoch = _steps(self.train_part, recipe)
+        self.course = _Course()
+        self.course.totals = self.course.totals.to(fabric.device)
+        self.log = Log(out if fabric.is_global_zero else None)
+        self.stepper = _set_up(fabric, split, recipe, terms, data.n_classes)
+        self.stop: StopWhen | None = None
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def go(self, stop: StopWhen) -> str | None:
+        """Epoch after epoch, until the end or a reason to stop."""
+        self.stop = stop
+        while self.course.epoch < self.recipe.epochs:
+            self._train_mode()
+            reason = self._steps_of_epoch(stop)
+            if reason == "interrupted":
+                self.save()
+                return reason
+            self._end_epoch()
+            if reason is not None:
+                return reason
+        return None
+
+    def _steps_of_epoch(self, stop: StopWhen) -> str | None:
+        course = self.course
+        left = batches(
+            self.train_part,
+            size=self.recipe.batch_size,
+            seed=self.recipe.seed,
+            epoch=course.epoch,
+            start=course.batch,
+            rank=self.fabric.global_rank,
+            world=self.fabric.world_size,
+        )
+        for batch in left:
+            self._take(self.stepper(batch, self.progress()), len(batch.y))
+            course.batch += 1
+            if course.batch % LOOK_EVERY == 0:
+                self._look()
+            if (reason := stop.reason()) is not None:
+                return reason
+        return None
+
+    def _take(self, outcome: Outcome, n: int) -> None:
+        self.course.totals += torch.stack([outcome.loss.double() * n, outcome.n_correct.double(),
+                                           torch.full_like(outcome.loss, n).double()])  # fmt: skip
+        self.course.gauges.add(outcome.gauges)
+
+    def _end_epoch(self) -> None:
+        course, progress = self.course, self.progress()
+        for term in self.terms:
+            term.regularizer.end_epoch(progress)
+        report = self._report(accuracy(self.split, self.selection, seed=self.recipe.seed))
+        assert report.selection_accuracy is not None
+        if report.selection_accuracy >= course.best_accuracy:
+            course.best_accuracy, course.best_epoch = report.selection_accuracy, course.epoch
+            course.best = {k: v.detach().clone() for k, v in self._joint.state_dict().items()}
+        record = self._record(report)
+        course.history.append(record)
+        course.epoch, course.batch = course.epoch + 1, 0
+        course.totals, course.gauges = torch.zeros_like(course.totals), Gauges()
+        self.log.epoch(record)
+        self.save()
+        self.watcher.epoch(report, record)
+
+    # -- what is seen of it -----------------------------------------------------------------------------------------
+
+    def progress(self) -> Progress:
+        """Where the run stands."""
+        course = self.course
+        step = course.epoch * self.steps_per_epoch + course.batch
+        last = course.history[-1]["selection_accuracy"] if course.history else None
+        lr = learning_rate(self.recipe, step=step, steps_per_epoch=self.steps_per_epoch)
+        return Progress(self.recipe.seed, course.epoch, step, self.recipe.epochs, lr, self.recipe.lr, last)
+
+    def _look(self) -> None:
+        report = self._report(None)
+        self.course.gauges.fold()
+        if self.fabric.is_global_zero:
+            self.watcher.step(report)
+
+    def _report(self, selection_accuracy: float | None) -> Report:
+        course, progress = self.course, self.progress()
+        totals = self.fabric.all_reduce(course.totals.clone(), reduce_op="sum") if self.fabric.world_size > 1 else course.totals
+        loss, correct, n = totals.tolist()
+        if loss != loss or abs(loss) == float("inf"):
+            raise RunError(
+                f"the loss is not finite in epoch {course.epoch + 1} (step {progress.step}); lower training.lr, "
+                "set training.clip_norm, or lower the weights of the regularizers"
+            )
+        return Report(
+            epoch=course.epoch, n_epochs=self.recipe.epochs, step=progress.step,
+            n_steps=self.recipe.epochs * self.steps_per_epoch, loss=loss / max(n, 1), accuracy=correct / max(n, 1),
+            selection_accuracy=selection_accuracy, seconds=self._seconds(),
+        )  # fmt: skip
+
+    def _record(self, report: Report) -> dict[str, Any]:
+        weights = {f"{t.name}/weight": t.weight(self.progress()) for t in self.terms}
+        return {
+            "epoch": report.epoch, "step": report.step, "lr": self.progress().lr, "loss": report.loss,
+            "accuracy": report.accuracy, "selection_accuracy": report.selection_accuracy,
+            "seconds": round(report.seconds, 3), **weights, **self.course.gauges.means(),
+        }  # fmt: skip
+
+    def _seconds(self) -> float:
+        return self.course.seconds + (self.stop.seconds() if self.stop else 0.0)
+
+    # -- keeping and finding again ----------------------------------------------------------------------------------
+
+    @property
+    def _joint(self) -> Joint:
+        return self.stepper.joint
+
+    def save(self) -> None:
+        """Write a checkpoint (rank 0 only)."""
+        if self.out is None or not self.fabric.is_global_zero:
+            return
+        course = self.course
+        tensors = {f"model/{k}": v for k, v in self._joint.state_dict().items()}
+        tensors |= {f"best/{k}": v for k, v in course.best.items()}
+        tensors |= {f"optimizer/{k}": v for k, v in files.optimizer_tensors(self.stepper.optimizer).items()}
+        tensors |= {f"term/{t.name}/{k}": v for t in self.terms for k, v in t.regularizer.state_dict().items()}
+        tensors |= {f"momentum/{n}/{i}": g for n, gs in self.stepper.momenta.items() for i, g in enumerate(gs)}
+        tensors |= {f"gauges/{k}": v for k, v in course.gauges.tensors().items()} | {"totals/": course.totals}
+        state = {"epoch": course.epoch, "batch": course.batch, "best_epoch": course.best_epoch,
+                 "best_accuracy": course.best_accuracy, "history": course.history, "seconds": self._seconds()}  # fmt: skip
+        files.save(self.out, Checkpoint(tensors, state))
+
+    def resume(self) -> None:
+        """Go on from the newest complete checkpoint; from the start if there is none."""
+        found = files.load(self.out) if self.out is not None else None
+        if found is None:
+            self.log.cut_back(0)
+            return
+        self._joint.load_state_dict(found.part("model"))
+        files.restore_optimizer(self.stepper.optimizer, found.part("optimizer"))
+        for term in self.terms:
+            term.regularizer.load_state_dict(found.part(f"term/{term.name}"))
+            kept = found.part(f"momentum/{term.name}")
+            if kept:
+                self.stepper.momenta[term.name] = [kept[str(i)].to(self.fabric.device) for i in range(len(kept))]
+        course, state, device = self.course, found.state, self.fabric.device
+        course.epoch, course.batch, course.seconds = state["epoch"], state["batch"], state["seconds"]
+        course.best_epoch, course.best_accuracy = state["best_epoch"], state["best_accuracy"]
+        course.history, course.best = list(state["history"]), {k: v.to(device) for k, v in found.part("best").items()}
+        course.totals = found.tensors["totals/"].to(device)
+        course.gauges.restore(found.part("gauges"), device)
+        self.log.cut_back(course.epoch)
+
+    def finish(self, stopped: str | None) -> Trained:
+        """Put the best weights in place and close the books."""
+        course = self.course
+        if course.best:
+            self._joint.load_state_dict(course.best)
+        self.log.close()
+        self.split.client.eval(), self.split.server.eval()
+        return Trained(self.split, tuple(course.history), course.best_epoch, course.best_accuracy, self._seconds(), stopped)
+
+    def _train_mode(self) -> None:
+        self.split.client.train(self.recipe.freeze != "encoder")  # a frozen half also keeps its batch statistics
+        self.split.server.train(self.recipe.freeze != "head")
+
+
+def _steps(part: Part, recipe: Recipe) -> int:
+    steps = len(part) // recipe.batch_size
+    if steps == 0:
+        raise UsageError(
+            f"batch_size {recipe.batch_size} is larger than the train role ({len(part)} images); lower training.batch_size"
+        )
+    return steps
+
+
+def _set_up(
+    fabric: Fabric, split: Split, recipe: Recipe, terms: Sequence[Term], n_classes: int
+) -> Stepper:
+    joint = Joint(split)
+    joint.requires_grad_(True)
+    if recipe.freeze != "nothing":
+        (split.client if recipe.freeze == "encoder" else split.server).requires_grad_(False)
+    if recipe.channels_last:
+        joint.to(memory_format=torch.channels_last)
+    if recipe.compile:
+        split.client.encoder.compile()
+        split.server.compile()
+    model, optimizer = fabric.setup(joint, _optimizer(joint, recipe))
+    for term in terms:
+        term.regularizer.to(fabric.device)
+        term.regularizer.bind(split.client, split.server)
+    return Stepper(fabric, model, optimizer, recipe, terms, n_classes)
+
+
+def _optimizer(joint: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    trained = [p for p in joint.parameters() if p.requires_grad]
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(trained, lr=recipe.lr, weight_decay=recipe.weight_decay)
+    return torch.optim.SGD(
+        trained, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=recipe.momentum > 0
+    )
