@@ -1,0 +1,284 @@
+"""One small fit loop for networks trained on the side: attackers' decoders, adversaries, priors.
+
+    lr(t)      warms up, stays until the selection score stops falling (or the budget's last share begins), decays to 0
+    shadow_t = d_t shadow_{t−1} + (1 − d_t) weights_t,      d_t = min(ema, (1 + t)/(10 + t))
+    result     the shadow with the lowest score on images that are neither fitted nor attacked
+
+The rate stays high until the score is flat, so "still falling when it stopped" can be told from "finished": a rate that
+follows a fixed curve to zero flattens every loss. No step waits for the device; numbers are read at checks.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from splitveil.check import RunError, at_least, fraction, positive
+from splitveil.randomness import stream
+
+SAVE_EVERY = 20.0  # seconds between two saved states: a kill loses at most this much
+
+Loss = Callable[[nn.Module, int], Tensor]  # (network, step) → mean loss of that step's batch
+Score = Callable[[nn.Module], Tensor]  # network in eval mode → one number, lower is better
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how a network is fitted."""
+
+    steps: int = 10_000  # at most
+    seconds: float | None = None  # at most; a limit in seconds makes the result depend on the machine
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    warmup: int = 50  # steps
+    cooldown: float = 0.25  # share of all steps in which the rate decays
+    ema: float = 0.998
+    check_every: int = 100  # steps
+    patience: int = 5  # checks that bring no more than min_gain together
+    min_gain: float = 0.01  # of the score
+    bfloat16: bool = False  # autocast; weights stay float32
+    channels_last: bool = False
+
+    def __post_init__(self) -> None:
+        at_least("steps", self.steps, 1)
+        at_least("check_every", self.check_every, 1)
+        at_least("patience", self.patience, 1)
+        fraction("cooldown", self.cooldown)
+        fraction("ema", self.ema)
+        positive("lr", self.lr)
+        if self.seconds is not None:
+            positive("seconds", self.seconds)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was read at one check."""
+
+    step: int  # steps done
+    train_loss: float  # mean since the last check
+    score: float  # of the shadow
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted network (the best shadow, in eval mode) and how the fit went."""
+
+    network: nn.Module
+    checks: tuple[Check, ...]
+    stopped: Literal["plateau", "steps", "seconds"]
+    still_falling: bool  # the budget ended before the score was flat
+
+    @property
+    def best(self) -> Check:
+        """The check whose weights were kept."""
+        return min(self.checks, key=lambda check: check.score)
+
+
+def fit(
+    network: nn.Module,
+    *,
+    loss: Loss,
+    score: Score,
+    plan: Plan,
+    progress: Callable[[Check], None] | None = None,
+    state: Path | None = None,
+) -> Fitted:
+    """Fit `network` in place until the selection score is flat or the budget ends.
+
+    Guarantees: a fit that is stopped and called again with the same `state` file ends where an uninterrupted one does,
+    if `loss` and `score` are functions of (network, step) alone; the device is waited for at checks only.
+    """
+    run = _Run(network, plan)
+    if state is not None and state.exists():
+        run.load(state)
+    done = run.is_done()
+    while not done:
+        run.step(loss)
+        done = run.is_done()
+        if done or run.step_count % plan.check_every == 0:
+            check = run.check(score)
+            if progress is not None:
+                progress(check)
+            if state is not None:
+                run.save(state)
+    return run.finish()
+
+
+class Shuffled:
+    """Batches of indices, epoch by epoch without replacement: a function of (seed, step) alone."""
+
+    def __init__(self, n: int, *, size: int, seed: int, device: torch.device) -> None:
+        self.size = min(int(at_least("batch size", size, 1)), int(at_least("number of images", n, 1)))
+        self._n, self._seed, self._device = n, seed, device
+        self._epoch, self._order = -1, torch.empty(0)
+
+    def __call__(self, step: int) -> Int[Tensor, " batch"]:
+        epoch, place = divmod(step, self._n // self.size)
+        if epoch != self._epoch:
+            rng = stream(self._seed, "order", epoch, device=self._device)
+            self._epoch, self._order = epoch, torch.randperm(self._n, generator=rng, device=self._device)
+        return self._order[place * self.size : (place + 1) * self.size]
+
+
+def is_flat(scores: list[float], *, patience: int, min_gain: float) -> bool:
+    """Whether the last `patience` scores together fell by no more than `min_gain` of the best one before them.
+
+    >>> is_flat([1.0, 0.9, 0.8], patience=2, min_gain=0.01), is_flat([0.8, 0.8, 0.8], patience=2, min_gain=0.01)
+    (False, True)
+    """
+    if len(scores) <= patience:
+        return False
+    before = min(scores[:-patience])
+    return before - min(scores[-patience:]) <= min_gain * abs(before)
+
+
+class _Run:
+    """The moving parts of one fit."""
+
+    def __init__(self, network: nn.Module, plan: Plan) -> None:
+        self.plan, self.device = plan, next(network.parameters()).device
+        self.network = network.to(memory_format=torch.channels_last) if plan.channels_last else network  # type: ignore[call-overload]
+        self.optimizer = torch.optim.AdamW(
+            network.parameters(), lr=plan.lr, betas=(0.9, 0.99), weight_decay=plan.weight_decay, fused=True
+        )
+        self.live = {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
+        self.shadow = {name: value.clone() for name, value in self.live.items()}
+        self.best = {name: value.clone() for name, value in self.live.items()}
+        self.total = torch.zeros((), device=self.device)
+        self.checks: list[Check] = []
+        self.step_count = 0
+        self.cool_from: int | None = None
+        self.cool_steps = 0
+        self.stopped: Literal["plateau", "steps", "seconds"] = "plateau"
+        self.began = self.saved = time.monotonic()
+        network.train()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def is_done(self) -> bool:
+        cooled = self.cool_from is not None and self.step_count >= self.cool_from + self.cool_steps
+        return cooled or (self.plan.seconds is not None and self.seconds >= self.plan.seconds)
+
+    def step(self, loss: Loss) -> None:
+        if self.cool_from is None:
+            self._watch_budget()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.plan.lr * self._rate()
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.plan.bfloat16):
+            value = loss(self.network, self.step_count)
+        self.optimizer.zero_grad(set_to_none=True)
+        value.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.step_count += 1
+        decay = min(self.plan.ema, self.step_count / (9 + self.step_count))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.shadow.values()), list(self.live.values()), 1 - decay)
+            self.total += value.detach()
+
+    def _rate(self) -> float:
+        warm = min(1.0, (self.step_count + 1) / max(1, self.plan.warmup))
+        if self.cool_from is None:
+            return warm
+        return warm * (1 - (self.step_count - self.cool_from) / self.cool_steps)
+
+    def _watch_budget(self) -> None:
+        """Begin to cool down where the budget's last share begins."""
+        stay = 1 - self.plan.cooldown
+        if self.step_count >= math.floor(stay * self.plan.steps):
+            self._cool("steps")
+        elif self.plan.seconds is not None and self.seconds >= stay * self.plan.seconds:
+            self._cool("seconds")
+
+    def _cool(self, reason: Literal["plateau", "steps", "seconds"]) -> None:
+        share = self.plan.cooldown / (1 - self.plan.cooldown)
+        left = self.plan.steps - self.step_count
+        self.cool_from, self.stopped = self.step_count, reason
+        self.cool_steps = max(1, left if reason == "steps" else min(left, round(share * self.step_count)))
+
+    def _is_flat(self) -> bool:
+        scores = [check.score for check in self.checks if self.cool_from is None or check.step <= self.cool_from]
+        return is_flat(scores, patience=self.plan.patience, min_gain=self.plan.min_gain)
+
+    def check(self, score: Score) -> Check:
+        """Read the loss, score the shadow, keep it if it is the best, and see whether the score is flat."""
+        since = self.step_count - (self.checks[-1].step if self.checks else 0)
+        train_loss = self.total.item() / since
+        self.total.zero_()
+        value = self._score_shadow(score)
+        if not (math.isfinite(train_loss) and math.isfinite(value)):
+            raise RunError(
+                f"the fit diverged at step {self.step_count} (loss {train_loss}, score {value}); lower the lr"
+            )
+        if not self.checks or value < min(check.score for check in self.checks):
+            torch._foreach_copy_(list(self.best.values()), list(self.shadow.values()))
+        self.checks.append(Check(self.step_count, train_loss, value, self.seconds))
+        if self.cool_from is None and self._is_flat():
+            self._cool("plateau")
+        return self.checks[-1]
+
+    @torch.no_grad()
+    def _score_shadow(self, score: Score) -> float:
+        kept = {name: value.clone() for name, value in self.live.items()}
+        torch._foreach_copy_(list(self.live.values()), list(self.shadow.values()))
+        self.network.eval()
+        value = score(self.network).item()
+        self.network.train()
+        torch._foreach_copy_(list(self.live.values()), list(kept.values()))
+        return value
+
+    def finish(self) -> Fitted:
+        if self.cool_from is None:  # the clock ran out within one step
+            self.stopped = "seconds"
+        falling = self.stopped != "plateau" and not self._is_flat()
+        torch._foreach_copy_(list(self.live.values()), list(self.best.values()))
+        self.network.eval()
+        return Fitted(self.network, tuple(self.checks), self.stopped, falling)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Everything that moves, by name; the optimizer's moments under their parameter's position."""
+        parts = {"live": self.live, "shadow": self.shadow, "best": self.best}
+        tensors = {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
+        for place, moments in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{place}/{name}": value for name, value in moments.items()}
+        return tensors
+
+    def save(self, path: Path) -> None:
+        """Write the state, at most every SAVE_EVERY seconds; a killed write leaves the last one."""
+        if time.monotonic() - self.saved < SAVE_EVERY:
+            return
+        facts = {name: getattr(self, name) for name in ("step_count", "cool_from", "cool_steps", "stopped", "seconds")}
+        text = json.dumps(facts | {"checks": [asdict(check) for check in self.checks]})
+        fresh = path.with_name(path.name + ".part")
+        save_file({name: value.contiguous() for name, value in self._tensors().items()}, fresh, {"fit": text})
+        os.replace(fresh, path)
+        self.saved = time.monotonic()
+
+    def load(self, path: Path) -> None:
+        with safe_open(path, framework="pt", device=str(self.device)) as file:
+            facts = json.loads(file.metadata()["fit"])
+            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # safetensors has no iterator
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name in [name for name in stored if name.startswith("optimizer/")]:
+            _, place, moment = name.split("/")
+            moments.setdefault(int(place), {})[moment] = stored.pop(name)
+        self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
+        with torch.no_grad():
+            for name, value in self._tensors().items():
+                if not name.startswith("optimizer/"):
+                    value.copy_(stored[name])
+        self.checks = [Check(**check) for check in facts["checks"]]
+        self.step_count, self.cool_from, self.cool_steps = facts["step_count"], facts["cool_from"], facts["cool_steps"]
+        self.stopped, self.began = facts["stopped"], time.monotonic() - facts["seconds"]

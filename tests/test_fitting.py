@@ -1,0 +1,192 @@
+"""The fit loop against slow references: averages, plateau, best checkpoint, resuming."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from splitveil import fitting
+from splitveil.check import RunError, UsageError
+from splitveil.fitting import Plan, Shuffled, fit, is_flat
+from splitveil.randomness import stream
+
+TRUE = torch.tensor([[1.0, -2.0, 0.5]])
+
+
+def regression(network: nn.Module, step: int) -> torch.Tensor:
+    x = torch.randn(32, 3, generator=stream(0, "x", step))
+    y = x @ TRUE.T + 0.1 * torch.randn(32, 1, generator=stream(0, "noise", step))
+    return (network(x) - y).square().mean()
+
+
+def distance(network: nn.Module) -> torch.Tensor:
+    return (network.weight - TRUE).square().sum()
+
+
+def linear() -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(3, 1, bias=False)
+
+
+def test_it_finds_the_solution_and_says_that_it_is_flat():
+    plan = Plan(steps=4000, lr=0.03, check_every=50, patience=4, min_gain=0.05)
+    fitted = fit(linear(), loss=regression, score=lambda net: regression(net, -1), plan=plan)
+    torch.testing.assert_close(fitted.network.weight.detach(), TRUE, atol=0.03, rtol=0)
+    assert (fitted.stopped, fitted.still_falling) == ("plateau", False)
+    assert fitted.checks[-1].step < 4000
+
+
+def test_a_short_budget_is_reported_as_still_falling():
+    plan = Plan(steps=60, lr=0.003, check_every=5, patience=4, min_gain=0.01)
+    fitted = fit(linear(), loss=regression, score=distance, plan=plan)
+    assert (fitted.stopped, fitted.still_falling) == ("steps", True)
+    assert fitted.checks[-1].step == 60
+
+
+def test_a_budget_that_ends_on_a_flat_score_is_not():
+    plan = Plan(steps=60, lr=0.003, check_every=5, patience=4, min_gain=0.0, cooldown=0.5)
+    fitted = fit(linear(), loss=regression, score=lambda net: distance(net) * 0 + 1, plan=plan)
+    assert not fitted.still_falling
+
+
+def test_the_clock_stops_it():
+    fitted = fit(linear(), loss=regression, score=distance, plan=Plan(steps=10**9, seconds=0.2, lr=1e-5))
+    assert fitted.stopped == "seconds"
+    assert fitted.checks[-1].seconds < 2
+
+
+def test_the_shadow_is_the_running_mean_of_the_weights():
+    weights = []
+
+    def watched(network: nn.Module, step: int) -> torch.Tensor:
+        weights.append(network.weight.detach().clone())  # after `step` steps
+        return regression(network, step)
+
+    shadows = []
+
+    def score(network: nn.Module) -> torch.Tensor:
+        shadows.append(network.weight.detach().clone())
+        return distance(network)
+
+    fit(linear(), loss=watched, score=score, plan=Plan(steps=40, ema=0.7, check_every=1, patience=99, lr=0.05))
+    slow = weights[0]
+    for t, current in enumerate(weights[1:]):
+        decay = min(0.7, (1 + t) / (10 + t))
+        slow = decay * slow + (1 - decay) * current
+        torch.testing.assert_close(shadows[t], slow)
+
+
+def test_the_best_weights_on_selection_are_kept():
+    scores = iter([3.0, 1.0, 2.0, 4.0])
+    kept = []
+
+    def score(network: nn.Module) -> torch.Tensor:
+        kept.append(network.weight.detach().clone())
+        return torch.tensor(next(scores))
+
+    fitted = fit(linear(), loss=regression, score=score, plan=Plan(steps=40, check_every=10, patience=9))
+    torch.testing.assert_close(fitted.network.weight.detach(), kept[1], rtol=0, atol=0)
+    assert fitted.best.score == 1.0
+    assert not torch.equal(kept[1], kept[3])
+
+
+def test_scoring_the_shadow_leaves_the_weights_alone():
+    plan = Plan(steps=40, check_every=40)
+    often = Plan(steps=40, check_every=1, patience=100)
+    first = fit(linear(), loss=regression, score=distance, plan=plan).checks[-1]
+    second = fit(linear(), loss=regression, score=distance, plan=often).checks[-1]
+    assert first.score == pytest.approx(second.score, rel=1e-6)
+
+
+@pytest.mark.parametrize("stop_at", [20, 70, 95])
+def test_a_stopped_fit_resumes_to_the_same_numbers(tmp_path, monkeypatch, stop_at):
+    monkeypatch.setattr(fitting, "SAVE_EVERY", 0.0)
+    plan, state = Plan(steps=100, check_every=10, patience=3, lr=0.01), tmp_path / "fit.safetensors"
+    wanted = fit(network(), loss=reconstruction, score=lambda net: reconstruction(net, -1), plan=plan)
+
+    def interrupted(net: nn.Module, step: int) -> torch.Tensor:
+        if step == stop_at:
+            raise KeyboardInterrupt
+        return reconstruction(net, step)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(network(), loss=interrupted, score=lambda net: reconstruction(net, -1), plan=plan, state=state)
+    done: list[int] = []
+
+    def counted(net: nn.Module, step: int) -> torch.Tensor:
+        done.append(step)
+        return reconstruction(net, step)
+
+    found = fit(network(), loss=counted, score=lambda net: reconstruction(net, -1), plan=plan, state=state)
+    assert done[0] == stop_at // 10 * 10
+    assert [(c.step, c.train_loss, c.score) for c in found.checks] == [
+        (c.step, c.train_loss, c.score) for c in wanted.checks
+    ]
+    for a, b in zip(found.network.state_dict().values(), wanted.network.state_dict().values(), strict=True):
+        torch.testing.assert_close(a.float(), b.float(), rtol=0, atol=0)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))
+
+
+def reconstruction(net: nn.Module, step: int) -> torch.Tensor:
+    x = torch.rand(8, 1, 6, 6, generator=stream(1, "x", step))
+    return (net(x) - (1 - x)).square().mean()
+
+
+def test_no_step_waits_for_the_device():
+    class CountReads(TorchDispatchMode):
+        reads = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            CountReads.reads += func is torch.ops.aten._local_scalar_dense.default
+            return func(*args, **(kwargs or {}))
+
+    with CountReads():
+        fitted = fit(
+            network(),
+            loss=reconstruction,
+            score=lambda net: reconstruction(net, -1),
+            plan=Plan(steps=60, check_every=20),
+        )
+    assert len(fitted.checks) == 3
+    assert CountReads.reads <= 2 * len(fitted.checks)
+
+
+def test_bfloat16_and_channels_last_keep_float32_weights():
+    plan = Plan(steps=200, check_every=50, lr=0.01, bfloat16=True, channels_last=True)
+    fitted = fit(network(), loss=reconstruction, score=lambda net: reconstruction(net, -1), plan=plan)
+    assert {p.dtype for p in fitted.network.parameters()} == {torch.float32}
+    assert fitted.best.score < 0.9 * fitted.checks[0].score
+
+
+def test_a_diverged_fit_says_so():
+    with pytest.raises(RunError, match="diverged at step 10"):
+        fit(linear(), loss=lambda net, step: net.weight.sum() * torch.nan, score=distance, plan=Plan(check_every=10))
+
+
+def test_each_epoch_visits_every_image_once():
+    order = Shuffled(10, size=3, seed=0, device=torch.device("cpu"))
+    epochs = [torch.cat([order(3 * epoch + i) for i in range(3)]) for epoch in range(2)]
+    assert all(len(set(epoch.tolist())) == 9 for epoch in epochs)
+    assert epochs[0].tolist() != epochs[1].tolist()
+    again = Shuffled(10, size=3, seed=0, device=torch.device("cpu"))
+    assert again(4).tolist() == order(4).tolist()
+
+
+def test_a_batch_is_never_larger_than_the_set():
+    order = Shuffled(5, size=64, seed=0, device=torch.device("cpu"))
+    assert sorted(order(7).tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_flat_needs_more_than_patience_scores():
+    assert not is_flat([1.0, 1.0], patience=2, min_gain=0.01)
+    assert is_flat([1.0, 1.0, 0.995], patience=2, min_gain=0.01)
+    assert not is_flat([1.0, 1.0, 0.98], patience=2, min_gain=0.01)
+
+
+def test_a_wrong_plan_is_refused():
+    with pytest.raises(UsageError, match="cooldown"):
+        Plan(cooldown=1.0)
