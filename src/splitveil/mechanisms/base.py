@@ -8,11 +8,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from splitveil.dp.events import Event
+from splitveil.mechanisms.guarantee import Guarantee
 from splitveil.randomness import NoiseSource
 from splitveil.types import Features, Sent
 
@@ -26,21 +28,30 @@ class Mechanism(nn.Module, ABC):
     and the gradient to z wherever that exists; `settings()` rebuilds an equal mechanism through its constructor.
     """
 
-    @abstractmethod
-    def draw(self, shape: Sequence[int], source: NoiseSource, *, device: torch.device) -> Noise:
-        """The noise for features of this shape (batch first)."""
+    name: ClassVar[str]  # in settings files and on the command line
 
     @abstractmethod
     def send(self, z: Features, noise: Noise) -> Sent:
         """z_sent, given the noise."""
 
     @abstractmethod
-    def event(self) -> Event:
-        """What one release of one input is, as an event. `NonPrivate()` unless clipping bounds the sensitivity."""
-
-    @abstractmethod
     def settings(self) -> dict[str, object]:
         """Constructor arguments as plain JSON values."""
+
+    def draw(self, shape: Sequence[int], source: NoiseSource, *, device: torch.device) -> Noise:
+        """The noise for features of this shape (batch first): `n_draws` tensors."""
+        return ()
+
+    def follow(self, known: Guarantee) -> Guarantee:
+        """What is known after this mechanism, given what was known before it.
+
+        The default is safe for any mechanism: a private release stays private, and no bound survives.
+        """
+        return Guarantee(event=known.event)
+
+    def event(self) -> Event:
+        """What one release of one input is, as an event. `NonPrivate()` unless clipping bounds the sensitivity."""
+        return self.follow(Guarantee()).event
 
     @property
     def n_draws(self) -> int:
@@ -60,3 +71,6 @@ class Mechanism(nn.Module, ABC):
     def forward(self, z: Features, *, source: NoiseSource) -> Sent:
         """Draw and send."""
         return self.send(z, self.draw(z.shape, source, device=z.device))
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{key}={value}" for key, value in self.settings().items())
