@@ -1,0 +1,21 @@
+"""Images with their facts: sources, roles, augmentation, batches."""
+
+from splitveil.data.augment import Augment
+from splitveil.data.batch import Batch, batches, n_batches, sweep
+from splitveil.data.fashion import fashion
+from splitveil.data.imageset import UNLABELED, ImageSet, Part, Role
+from splitveil.data.read import read
+
+__all__ = [
+    "UNLABELED",
+    "Augment",
+    "Batch",
+    "ImageSet",
+    "Part",
+    "Role",
+    "batches",
+    "fashion",
+    "n_batches",
+    "read",
+    "sweep",
+]

@@ -1,0 +1,174 @@
+"""Images that have no roles yet, and how they are dealt out.
+
+    of every class, in an order seeded by (seed, "roles"):   train 60 %, auxiliary 20 %, selection 5 %, victims 15 %
+
+Of people (classes are identities) the auxiliary images show others than the classes: they come from another source, or
+a fifth of the identities is set aside for them. Held-out photos of every second person are victims, of the others
+selection, so auxiliary, selection and victims share nobody.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from splitveil.check import UsageError
+from splitveil.data.imageset import UNLABELED, ImageSet, Part, Role
+from splitveil.randomness import derive
+
+SHARES = {Role.AUXILIARY: 0.20, Role.SELECTION: 0.05, Role.VICTIMS: 0.15}  # train keeps the rest
+HELD_OUT = 0.25  # of a person's photos: victims or selection
+OTHERS = 0.2  # of the people, where no other source gives the auxiliary images
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Images (N, H, W, C) of one source with their labels."""
+
+    name: str
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    people: bool = False  # classes are identities
+    family: str = ""  # sources of one family give the same people the same names
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def n_classes(self) -> int:
+        """As many as have a name, or as the labels reach."""
+        return len(self.classes) or int(self.labels.max(initial=-1)) + 1
+
+    def part(self, chosen: NDArray[np.integer] | slice = slice(None), *, labeled: bool = True) -> Part:
+        """The chosen images as a part, without their labels where these mean nothing to the set."""
+        pixels = np.ascontiguousarray(self.images[chosen].transpose(0, 3, 1, 2))
+        labels = self.labels[chosen] if labeled else np.full(len(pixels), UNLABELED)
+        return Part(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
+
+    def take(self, chosen: NDArray[np.integer]) -> "Pool":
+        """The chosen images, in the order chosen."""
+        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
+
+    def identities(self) -> set[str]:
+        """Who is shown, by class name, or by number where classes have none."""
+        names = self.classes or range(self.n_classes)
+        return {f"{self.family}/{names[label]}" for label in np.unique(self.labels)}
+
+
+def distinct(pool: Pool) -> Pool:
+    """The pool without second copies of an image, saying how many there were."""
+    first: dict[int, int] = {}
+    for place, image in enumerate(pool.images):
+        first.setdefault(hash(image.tobytes()), place)
+    kept = np.array(list(first.values()), np.int64)
+    dropped = len(pool) - len(kept)
+    if not dropped:
+        return pool
+    return replace(pool.take(kept), notes=(*pool.notes, f"{dropped} exact copies dropped"))
+
+
+def refuse_shared(data: ImageSet) -> ImageSet:
+    """Return `data` if no image is in two roles, by the hash of its pixels."""
+    owner: dict[int, Role] = {}
+    for role in Role:
+        for row in data.part(role).pixels.numpy():
+            first = owner.setdefault(hash(row.tobytes()), role)
+            if first is not role:
+                pair = f"roles {first} and {role} of set {data.name!r}"
+                raise UsageError(f"{pair} hold the same image; a victim must be new to everyone: drop one copy")
+    return data
+
+
+def deal(pool: Pool, *, seed: int, given: Mapping[Role, Part]) -> ImageSet:
+    """An image set out of one pool; roles that are `given` come from elsewhere and take nothing from it.
+
+    Guarantees: the same pool and seed give the same roles; classes keep their proportions; no image has two roles.
+    """
+    pool = distinct(pool)
+    if pool.people and Role.AUXILIARY not in given:
+        pool, others = _set_aside(pool, seed=seed)
+        given = {**given, Role.AUXILIARY: others.part(labeled=False)}
+    shares = [_shares(pool, label, given) for label in range(pool.n_classes)]
+    chosen = _choose(pool, shares, seed=seed)
+    return assemble(pool, {role: given[role] if role in given else pool.part(chosen[role]) for role in Role})
+
+
+def official(train: Pool, test: Pool, *, n_selection: int) -> ImageSet:
+    """The roles of a benchmark with an official train and test half, each in official order.
+
+    Selection is the last `n_selection` of each class of train; auxiliary the first half of each class of test, victims
+    the second.
+    """
+    last = _ranks(train.labels[::-1])[::-1] < n_selection
+    first = _ranks(test.labels) < np.bincount(test.labels, minlength=train.n_classes)[test.labels] // 2
+    return assemble(
+        replace(train, notes=(*train.notes, *test.notes)),
+        {
+            Role.TRAIN: train.part(np.flatnonzero(~last)),
+            Role.AUXILIARY: test.part(np.flatnonzero(first)),
+            Role.SELECTION: train.part(np.flatnonzero(last)),
+            Role.VICTIMS: test.part(np.flatnonzero(~first)),
+        },
+    )
+
+
+def assemble(facts: Pool, parts: Mapping[Role, Part]) -> ImageSet:
+    """The set made of `parts`, with the name, classes and notes of `facts`. Shared images are refused."""
+    data = ImageSet(
+        name=facts.name,
+        n_classes=facts.n_classes,
+        train=parts[Role.TRAIN],
+        auxiliary=parts[Role.AUXILIARY],
+        selection=parts[Role.SELECTION],
+        victims=parts[Role.VICTIMS],
+        classes=facts.classes,
+        people=facts.people,
+        notes=facts.notes,
+    )
+    return refuse_shared(data)
+
+
+def _ranks(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For every entry, how many of its class come before it."""
+    order = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[order], labels[order], side="left")
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(labels)) - starts
+    return ranks
+
+
+def _shares(pool: Pool, label: int, given: Mapping[Role, Part]) -> dict[Role, float]:
+    """Which share of a class each role takes; train keeps the rest."""
+    if pool.people:
+        return {Role.VICTIMS if label % 2 == 0 else Role.SELECTION: HELD_OUT}
+    return {role: share for role, share in SHARES.items() if role not in given}
+
+
+def _choose(pool: Pool, shares: list[dict[Role, float]], *, seed: int) -> dict[Role, NDArray[np.int64]]:
+    """The places of every role's images, classes mixed; at least one of each class a role takes from."""
+    rng = np.random.default_rng(derive(seed, "roles"))
+    chosen: dict[Role, list[int]] = {role: [] for role in Role}
+    for label, wanted in enumerate(shares):
+        members = rng.permutation(np.flatnonzero(pool.labels == label)).tolist()
+        counts = {role: max(1, round(share * len(members))) for role, share in wanted.items()}
+        for role, count in counts.items():
+            taken, members = members[:count], members[count:]
+            chosen[role] += taken
+        chosen[Role.TRAIN] += members
+    return {role: rng.permutation(np.array(places, np.int64)) for role, places in chosen.items()}
+
+
+def _set_aside(pool: Pool, *, seed: int) -> tuple[Pool, Pool]:
+    """The people who are classes, renumbered, and the others, who are the attacker's own."""
+    present = np.unique(pool.labels)
+    shuffled = np.random.default_rng(derive(seed, "people")).permutation(present)
+    known = np.sort(shuffled[round(OTHERS * len(present)) :])
+    mine = np.isin(pool.labels, known)
+    classes = tuple(pool.classes[label] for label in known) if pool.classes else ()
+    kept = pool.take(np.flatnonzero(mine))
+    kept = replace(kept, labels=np.searchsorted(known, kept.labels), classes=classes)
+    return kept, pool.take(np.flatnonzero(~mine))
