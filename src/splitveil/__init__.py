@@ -23,7 +23,7 @@ _PLACES = {
     "Result": "splitveil.evaluation",
 }
 
-__all__ = ["__version__", *_PLACES]  # noqa: PLE0604 - names of _PLACES are strings
+__all__ = ["__version__", *_PLACES]
 
 
 def __getattr__(name: str) -> Any:

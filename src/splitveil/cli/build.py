@@ -35,7 +35,9 @@ def build_split(config: Config, *, image_shape: tuple[int, int, int], n_classes:
         load_weights(model, Path(config.model.init))
     after = config.model.cut or default_cut
     if after is None:
-        raise UsageError(f"model.cut: say after which submodule {config.model.name} is cut, as in -s model.cut=features.3")
+        raise UsageError(
+            f"model.cut: say after which submodule {config.model.name} is cut, as in -s model.cut=features.3"
+        )
     channels = image_shape[0]
     return cut(
         model,

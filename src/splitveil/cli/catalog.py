@@ -23,8 +23,12 @@ class Entry:
 
 
 NETWORKS = {
-    "small-cnn": Entry("splitveil.networks:small_cnn", "two convolutions on the client, two on the server; minutes on a CPU"),
-    "vgg11": Entry("splitveil.networks:vgg11", "VGG11-BN cut after two convolutions, as the literature does; 32 or 64 px"),
+    "small-cnn": Entry(
+        "splitveil.networks:small_cnn", "two convolutions on the client, two on the server; minutes on a CPU"
+    ),
+    "vgg11": Entry(
+        "splitveil.networks:vgg11", "VGG11-BN cut after two convolutions, as the literature does; 32 or 64 px"
+    ),
 }
 
 DATASETS = {
@@ -71,7 +75,9 @@ def construct(constructor: Any, options: Mapping[str, Any], *, where: str) -> An
     known = inspect.signature(constructor).parameters
     for key in options:
         if key not in known:
-            raise UsageError(f"{where}: unknown option {key!r}{nearest(key, list(known))}; it has: {', '.join(known) or 'none'}")
+            raise UsageError(
+                f"{where}: unknown option {key!r}{nearest(key, list(known))}; it has: {', '.join(known) or 'none'}"
+            )
     for name, parameter in known.items():
         if parameter.default is inspect.Parameter.empty and name not in options:
             raise UsageError(f"{where}: needs {name!r}")

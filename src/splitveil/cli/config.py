@@ -121,8 +121,9 @@ def _override(words: dict[str, Any], text: str) -> None:
     try:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError:
-        raise UsageError(f"-s {key}: {value!r} is not a YAML value; quote lists: -s 'mechanism=[{{name: gaussian, std: 0.1}}]'"
-                         ) from None  # fmt: skip
+        raise UsageError(
+            f"-s {key}: {value!r} is not a YAML value; quote it: -s 'mechanism=[{{name: gaussian, std: 0.1}}]'"
+        ) from None
     *parents, last = key.strip().split(".")
     level: Any = words
     for i, part in enumerate(parents):
@@ -165,5 +166,3 @@ def _check_keys(words: Any, kind: Any, where: str) -> None:
 def _dataclass_in(kind: Any) -> Any:
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     return next((option for option in options if dataclasses.is_dataclass(option)), None)
-
-

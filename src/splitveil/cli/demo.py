@@ -9,7 +9,8 @@ from rich.table import Table
 
 from splitveil.check import UsageError
 from splitveil.cli.config import Config
-from splitveil.cli.display import err, out as stdout, print_json
+from splitveil.cli.display import err, print_json
+from splitveil.cli.display import out as stdout
 from splitveil.cli.runs import new_directory, write_start
 from splitveil.cli.train import carry_out, prepare
 from splitveil.data import Augment, fashion
@@ -47,9 +48,13 @@ def _clients() -> dict[str, list[dict[str, Any]]]:
 
 def _config(mechanism: list[dict[str, Any]], *, quick: bool, seed: int) -> Config:
     recipe = Recipe(
-        epochs=2 if quick else 6, batch_size=128, lr=0.05, augment=Augment(crop=2, flip=True), seed=seed,
+        epochs=2 if quick else 6,
+        batch_size=128,
+        lr=0.05,
+        augment=Augment(crop=2, flip=True),
+        seed=seed,
         time_budget=BUDGET[quick],
-    )  # fmt: skip
+    )
     return dataclasses.replace(Config(), mechanism=mechanism, training=recipe)
 
 

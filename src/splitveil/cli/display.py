@@ -34,10 +34,17 @@ class TrainingBar(Watcher):
         self._label, self._quiet = label, quiet
         self._console = err()
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps · {task.fields[shown]}"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-            console=self._console, disable=quiet or not self._console.is_terminal, transient=True,
-        )  # fmt: skip
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps · {task.fields[shown]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=quiet or not self._console.is_terminal,
+            transient=True,
+        )
         self._task = self._bar.add_task(label, total=None, shown="")
         self._last = time.monotonic()
 

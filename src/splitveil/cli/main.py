@@ -29,7 +29,9 @@ app.add_typer(config_app, name="config")
 app.add_typer(data_app, name="data")
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="YAML file; see `splitveil config show`.")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", "-s", metavar="A.B=C", help="One setting; may be repeated.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", "-s", metavar="A.B=C", help="One setting; may be repeated.")
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to. Default: the next free runs/NNN.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything random (training.seed).")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
@@ -56,7 +58,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None: ...
 
 
@@ -86,10 +90,14 @@ def train(
     resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Go on with this run.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="A listed network, or package.module:factory.")] = None,
     init: Annotated[Path | None, typer.Option("--init", help="Start from these weights (.safetensors).")] = None,
-    freeze: Annotated[Literal["encoder", "head"] | None, typer.Option("--freeze", help="Leave this half as it is.")] = None,
+    freeze: Annotated[
+        Literal["encoder", "head"] | None, typer.Option("--freeze", help="Leave this half as it is.")
+    ] = None,
     seed: Seed = None,
     device: Device = "auto",
-    time_budget: Annotated[float | None, typer.Option("--time-budget", help="Seconds; ends cleanly with what it has.")] = None,
+    time_budget: Annotated[
+        float | None, typer.Option("--time-budget", help="Seconds; ends cleanly with what it has.")
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -107,8 +115,13 @@ def train(
     """
     from splitveil.cli import train as command
 
-    named = {"model.name": model, "model.init": init, "training.freeze": freeze, "training.seed": seed,
-             "training.time_budget": time_budget}  # fmt: skip
+    named = {
+        "model.name": model,
+        "model.init": init,
+        "training.freeze": freeze,
+        "training.seed": seed,
+        "training.time_budget": time_budget,
+    }
     overrides = [*(set_ or []), *(f"{key}={value}" for key, value in named.items() if value is not None)]
     command.train(config=config, overrides=overrides, out=out, resume=resume, device=device, as_json=json, quiet=quiet)
 

@@ -1,8 +1,8 @@
 """A run directory.
 
-    config.yaml  complete; feeding it back reproduces the run      metrics.jsonl  one line an epoch
-    env.json     versions, machine, commit                         result.json    what came of it
-    model/       encoder and head as safetensors, manifest.json    checkpoint.safetensors  to resume from
+config.yaml  complete; feeding it back reproduces the run      metrics.jsonl  one line an epoch
+env.json     versions, machine, commit                         result.json    what came of it
+model/       encoder and head as safetensors, manifest.json    checkpoint.safetensors  to resume from
 """
 
 import json
@@ -44,7 +44,9 @@ class Run:
         """The images the run used, read again; refused if they have changed."""
         data = build_data(self.config)
         if data.sha256 != self.result["data"]["sha256"]:
-            raise UsageError(f"{self.config.data.source}: not the images {self.directory} was trained with (hash differs)")
+            raise UsageError(
+                f"{self.config.data.source}: not the images {self.directory} was trained with (hash differs)"
+            )
         return data
 
 
@@ -107,7 +109,9 @@ def read_run_config(directory: Path) -> Config:
     """The config a run was started with."""
     path = directory / "config.yaml"
     if not path.exists():
-        raise UsageError(f"{directory}: not a run directory (no config.yaml); make one with `splitveil train --out {directory}`")
+        raise UsageError(
+            f"{directory}: not a run directory (no config.yaml); make one with `splitveil train --out {directory}`"
+        )
     import yaml
 
     return parse(yaml.safe_load(path.read_text(encoding="utf-8")))

@@ -56,7 +56,9 @@ def doctor(*, as_json: bool) -> None:
     for name, value in facts.items():
         console.print(f"[bold]{name:14}[/] {value if value not in (None, []) else 'none'}")
     for name, extra in EXTRAS.items():
-        state = "installed" if not missing[name] else f"missing {', '.join(missing[name])}: pip install 'splitveil[{name}]'"
+        state = (
+            "installed" if not missing[name] else f"missing {', '.join(missing[name])}: pip install 'splitveil[{name}]'"
+        )
         console.print(f"[bold]{'extra ' + name:14}[/] {state} ({extra.purpose})", markup=True)
 
 
@@ -69,8 +71,13 @@ def data_check(source: str, *, as_json: bool) -> None:
     for role in Role:
         part = getattr(data, role.value)
         roles[role.value] = {"images": len(part), "classes": int(part.labels.unique().numel())}
-    facts = {"name": data.name, "image_shape": list(data.image_shape), "n_classes": data.n_classes, "roles": roles,
-             "sha256": data.sha256}  # fmt: skip
+    facts = {
+        "name": data.name,
+        "image_shape": list(data.image_shape),
+        "n_classes": data.n_classes,
+        "roles": roles,
+        "sha256": data.sha256,
+    }
     if as_json:
         print_json(facts)
         return

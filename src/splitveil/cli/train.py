@@ -8,7 +8,8 @@ from typing import Any
 from splitveil.check import RunError, UsageError
 from splitveil.cli.build import build_data, build_split, build_terms
 from splitveil.cli.config import Config, read_config
-from splitveil.cli.display import TrainingBar, out as stdout, print_json
+from splitveil.cli.display import TrainingBar, print_json
+from splitveil.cli.display import out as stdout
 from splitveil.cli.runs import new_directory, read_run_config, write_finish, write_start
 from splitveil.data import ImageSet
 from splitveil.split import Split
@@ -39,18 +40,30 @@ def carry_out(
     """Train in a directory that is ready, and write what came of it."""
     with TrainingBar(label, quiet=quiet) as bar:
         trained = run_training(
-            prepared.split, prepared.data, prepared.config.training, regularizers=prepared.terms,
-            out=directory, resume=resume, device=device, watcher=bar,
-        )  # fmt: skip
+            prepared.split,
+            prepared.data,
+            prepared.config.training,
+            regularizers=prepared.terms,
+            out=directory,
+            resume=resume,
+            device=device,
+            watcher=bar,
+        )
     if trained.stopped == "interrupted":
         raise RunError(f"interrupted; all is saved, go on with `splitveil train --resume {directory}`")
     return write_finish(directory, prepared.config, trained, prepared.data)
 
 
 def train(
-    *, config: Path | None, overrides: Sequence[str], out: Path | None, resume: Path | None, device: str, as_json: bool,
+    *,
+    config: Path | None,
+    overrides: Sequence[str],
+    out: Path | None,
+    resume: Path | None,
+    device: str,
+    as_json: bool,
     quiet: bool,
-) -> None:  # fmt: skip
+) -> None:
     """The command."""
     find_device(device)
     if resume is not None:
@@ -79,10 +92,10 @@ def _resumed(run: Path, overrides: Sequence[str]) -> Config:
 def _summary(directory: Path, result: dict[str, Any]) -> None:
     console = stdout()
     accuracy = result["accuracy"]
-    console.print(f"accuracy on the victims {accuracy['victims']:.1%} (selection {accuracy['selection']:.1%}, "
-                  f"epoch {result['best_epoch'] + 1}) in {result['seconds']:.0f} s")  # fmt: skip
+    console.print(
+        f"accuracy on the victims {accuracy['victims']:.1%} (selection {accuracy['selection']:.1%}, "
+        f"epoch {result['best_epoch'] + 1}) in {result['seconds']:.0f} s"
+    )
     if result["stopped"]:
         console.print(f"stopped early: {result['stopped']}, after {result['epochs']} epochs")
     console.print(f"wrote {directory}; next: splitveil evaluate {directory}")
-
-

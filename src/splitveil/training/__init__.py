@@ -9,5 +9,15 @@ from splitveil.training.step import Term
 from splitveil.training.watch import Report, Silent, Watcher
 
 __all__ = [
-    "Recipe", "Report", "Silent", "Term", "Trained", "Watcher", "Weight", "accuracy", "find_device", "learning_rate", "train",
-]  # fmt: skip
+    "Recipe",
+    "Report",
+    "Silent",
+    "Term",
+    "Trained",
+    "Watcher",
+    "Weight",
+    "accuracy",
+    "find_device",
+    "learning_rate",
+    "train",
+]

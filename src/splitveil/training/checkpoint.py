@@ -93,8 +93,12 @@ def write_text(path: Path, text: str) -> None:
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Every tensor an optimizer remembers, as `<parameter number>/<name>`."""
     kept = optimizer.state_dict()["state"]
-    return {f"{i}/{name}": torch.as_tensor(value) for i, slot in kept.items() for name, value in slot.items()
-            if value is not None}
+    return {
+        f"{i}/{name}": torch.as_tensor(value)
+        for i, slot in kept.items()
+        for name, value in slot.items()
+        if value is not None
+    }
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:

@@ -10,7 +10,9 @@ from splitveil.check import UsageError
 try:
     from lightning_fabric import Fabric
 except ImportError:  # the same code inside the larger `lightning` distribution
-    from lightning.fabric import Fabric  # type: ignore[no-redef]
+    from lightning.fabric import Fabric
+
+__all__ = ["Fabric", "find_device", "open_fabric"]
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed", "64-true"]] = {
     "float32": "32-true",

@@ -63,4 +63,4 @@ def _board(directory: Path) -> Any:
         return None
     from torch.utils.tensorboard.writer import SummaryWriter
 
-    return SummaryWriter(str(directory))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(directory))

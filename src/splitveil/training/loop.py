@@ -1,17 +1,16 @@
 """Train a split model: the whole loop, readable in one sitting.
 
-Every random draw is keyed by (seed, purpose, step, position in the global batch), and a checkpoint holds everything else, so
-a run that was stopped anywhere and resumed ends in the weights of one that never was.
+Every random draw is keyed by (seed, purpose, step, position in the global batch), and a checkpoint holds everything
+else, so a run that was stopped anywhere and resumed ends in the weights of one that never was.
 """
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from splitveil.check import RunError, UsageError
 from splitveil.data import ImageSet, Part, batches
@@ -19,7 +18,7 @@ from splitveil.regularizers.base import Progress
 from splitveil.split import Split
 from splitveil.training import checkpoint as files
 from splitveil.training.accuracy import accuracy
-from splitveil.training.checkpoint import Checkpoint
+from splitveil.training.course import Course, pack, unpack
 from splitveil.training.device import Fabric, open_fabric
 from splitveil.training.gauges import Gauges
 from splitveil.training.log import Log
@@ -41,21 +40,6 @@ class Trained:
     selection_accuracy: float
     seconds: float
     stopped: str | None  # None: ran to the end; otherwise why not
-
-
-@dataclass
-class _Course:
-    """Everything that changes while a run goes on."""
-
-    epoch: int = 0
-    batch: int = 0  # within the epoch
-    seconds: float = 0.0  # of earlier sittings
-    best_epoch: int = -1
-    best_accuracy: float = -1.0
-    history: list[dict[str, Any]] = field(default_factory=list)
-    best: dict[str, Tensor] = field(default_factory=dict)
-    totals: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))  # loss·n, correct, n
-    gauges: Gauges = field(default_factory=Gauges)
 
 
 def train(
@@ -100,7 +84,7 @@ class _Run:
         self.out, self.watcher = out, watcher
         self.train_part, self.selection = data.train.to(fabric.device), data.selection.to(fabric.device)
         self.steps_per_epoch = _steps(self.train_part, recipe)
-        self.course = _Course()
+        self.course = Course()
         self.course.totals = self.course.totals.to(fabric.device)
         self.log = Log(out if fabric.is_global_zero else None)
         self.stepper = _set_up(fabric, split, recipe, terms, data.n_classes)
@@ -143,8 +127,9 @@ class _Run:
         return None
 
     def _take(self, outcome: Outcome, n: int) -> None:
-        self.course.totals += torch.stack([outcome.loss.double() * n, outcome.n_correct.double(),
-                                           torch.full_like(outcome.loss, n).double()])  # fmt: skip
+        self.course.totals += torch.stack(
+            [outcome.loss.double() * n, outcome.n_correct.double(), torch.full_like(outcome.loss, n).double()]
+        )
         self.course.gauges.add(outcome.gauges)
 
     def _end_epoch(self) -> None:
@@ -182,7 +167,11 @@ class _Run:
 
     def _report(self, selection_accuracy: float | None) -> Report:
         course, progress = self.course, self.progress()
-        totals = self.fabric.all_reduce(course.totals.clone(), reduce_op="sum") if self.fabric.world_size > 1 else course.totals
+        totals = (
+            self.fabric.all_reduce(course.totals.clone(), reduce_op="sum")
+            if self.fabric.world_size > 1
+            else course.totals
+        )
         loss, correct, n = totals.tolist()
         if loss != loss or abs(loss) == float("inf"):
             raise RunError(
@@ -190,18 +179,29 @@ class _Run:
                 "set training.clip_norm, or lower the weights of the regularizers"
             )
         return Report(
-            epoch=course.epoch, n_epochs=self.recipe.epochs, step=progress.step,
-            n_steps=self.recipe.epochs * self.steps_per_epoch, loss=loss / max(n, 1), accuracy=correct / max(n, 1),
-            selection_accuracy=selection_accuracy, seconds=self._seconds(),
-        )  # fmt: skip
+            epoch=course.epoch,
+            n_epochs=self.recipe.epochs,
+            step=progress.step,
+            n_steps=self.recipe.epochs * self.steps_per_epoch,
+            loss=loss / max(n, 1),
+            accuracy=correct / max(n, 1),
+            selection_accuracy=selection_accuracy,
+            seconds=self._seconds(),
+        )
 
     def _record(self, report: Report) -> dict[str, Any]:
         weights = {f"{t.name}/weight": t.weight(self.progress()) for t in self.terms}
         return {
-            "epoch": report.epoch, "step": report.step, "lr": self.progress().lr, "loss": report.loss,
-            "accuracy": report.accuracy, "selection_accuracy": report.selection_accuracy,
-            "seconds": round(report.seconds, 3), **weights, **self.course.gauges.means(),
-        }  # fmt: skip
+            "epoch": report.epoch,
+            "step": report.step,
+            "lr": self.progress().lr,
+            "loss": report.loss,
+            "accuracy": report.accuracy,
+            "selection_accuracy": report.selection_accuracy,
+            "seconds": round(report.seconds, 3),
+            **weights,
+            **self.course.gauges.means(),
+        }
 
     def _seconds(self) -> float:
         return self.course.seconds + (self.stop.seconds() if self.stop else 0.0)
@@ -214,39 +214,15 @@ class _Run:
 
     def save(self) -> None:
         """Write a checkpoint (rank 0 only)."""
-        if self.out is None or not self.fabric.is_global_zero:
-            return
-        course = self.course
-        tensors = {f"model/{k}": v for k, v in self._joint.state_dict().items()}
-        tensors |= {f"best/{k}": v for k, v in course.best.items()}
-        tensors |= {f"optimizer/{k}": v for k, v in files.optimizer_tensors(self.stepper.optimizer).items()}
-        tensors |= {f"term/{t.name}/{k}": v for t in self.terms for k, v in t.regularizer.state_dict().items()}
-        tensors |= {f"momentum/{n}/{i}": g for n, gs in self.stepper.momenta.items() for i, g in enumerate(gs)}
-        tensors |= {f"gauges/{k}": v for k, v in course.gauges.tensors().items()} | {"totals/": course.totals}
-        state = {"epoch": course.epoch, "batch": course.batch, "best_epoch": course.best_epoch,
-                 "best_accuracy": course.best_accuracy, "history": course.history, "seconds": self._seconds()}  # fmt: skip
-        files.save(self.out, Checkpoint(tensors, state))
+        if self.out is not None and self.fabric.is_global_zero:
+            files.save(self.out, pack(self.course, self.stepper, seconds=self._seconds()))
 
     def resume(self) -> None:
         """Go on from the newest complete checkpoint; from the start if there is none."""
         found = files.load(self.out) if self.out is not None else None
-        if found is None:
-            self.log.cut_back(0)
-            return
-        self._joint.load_state_dict(found.part("model"))
-        files.restore_optimizer(self.stepper.optimizer, found.part("optimizer"))
-        for term in self.terms:
-            term.regularizer.load_state_dict(found.part(f"term/{term.name}"))
-            kept = found.part(f"momentum/{term.name}")
-            if kept:
-                self.stepper.momenta[term.name] = [kept[str(i)].to(self.fabric.device) for i in range(len(kept))]
-        course, state, device = self.course, found.state, self.fabric.device
-        course.epoch, course.batch, course.seconds = state["epoch"], state["batch"], state["seconds"]
-        course.best_epoch, course.best_accuracy = state["best_epoch"], state["best_accuracy"]
-        course.history, course.best = list(state["history"]), {k: v.to(device) for k, v in found.part("best").items()}
-        course.totals = found.tensors["totals/"].to(device)
-        course.gauges.restore(found.part("gauges"), device)
-        self.log.cut_back(course.epoch)
+        if found is not None:
+            unpack(found, self.course, self.stepper)
+        self.log.cut_back(self.course.epoch)
 
     def finish(self, stopped: str | None) -> Trained:
         """Put the best weights in place and close the books."""
@@ -255,7 +231,9 @@ class _Run:
             self._joint.load_state_dict(course.best)
         self.log.close()
         self.split.client.eval(), self.split.server.eval()
-        return Trained(self.split, tuple(course.history), course.best_epoch, course.best_accuracy, self._seconds(), stopped)
+        return Trained(
+            self.split, tuple(course.history), course.best_epoch, course.best_accuracy, self._seconds(), stopped
+        )
 
     def _train_mode(self) -> None:
         self.split.client.train(self.recipe.freeze != "encoder")  # a frozen half also keeps its batch statistics
@@ -265,21 +243,17 @@ class _Run:
 def _steps(part: Part, recipe: Recipe) -> int:
     steps = len(part) // recipe.batch_size
     if steps == 0:
-        raise UsageError(
-            f"batch_size {recipe.batch_size} is larger than the train role ({len(part)} images); lower training.batch_size"
-        )
+        raise UsageError(f"batch_size {recipe.batch_size} is larger than the train role ({len(part)} images); lower it")
     return steps
 
 
-def _set_up(
-    fabric: Fabric, split: Split, recipe: Recipe, terms: Sequence[Term], n_classes: int
-) -> Stepper:
+def _set_up(fabric: Fabric, split: Split, recipe: Recipe, terms: Sequence[Term], n_classes: int) -> Stepper:
     joint = Joint(split)
     joint.requires_grad_(True)
     if recipe.freeze != "nothing":
         (split.client if recipe.freeze == "encoder" else split.server).requires_grad_(False)
     if recipe.channels_last:
-        joint.to(memory_format=torch.channels_last)
+        joint.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if recipe.compile:
         split.client.encoder.compile()
         split.server.compile()

@@ -11,8 +11,8 @@ from splitveil.data import Augment
 class Recipe:
     """Settings of one training run.
 
-    Guarantees: two runs with equal recipe, data, split and kind of device end in the same weights, also when one of them
-    was stopped and resumed.
+    Guarantees: two runs with equal recipe, data, split and kind of device end in the same weights, also when
+    one of them was stopped and resumed.
     """
 
     epochs: int = 20

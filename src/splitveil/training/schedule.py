@@ -1,7 +1,7 @@
 """What the learning rate and the weights of the penalties are, as pure functions of progress.
 
-    lr(t)      = base · min(1, (t + 1)/warm-up) · shape(t / T)               t counts steps
-    weight(e)  = 0 in warm-up, then λ · shape(e)                             exactly λ: nothing rescales it in secret
+lr(t)      = base · min(1, (t + 1)/warm-up) · shape(t / T)               t counts steps
+weight(e)  = 0 in warm-up, then λ · shape(e)                             exactly λ: nothing rescales it in secret
 """
 
 import math

@@ -2,9 +2,9 @@
 
     loss = cross_entropy(head(z_sent), y) + Σ_i weight_i · penalty_i
 
-The penalties reach the encoder through z and never touch the head; a regularizer's own parameters are moved by its `fit`.
-One backward of the sum is the sources' "stash, zero, blend". Where a term asks for its own gradient to be clipped or
-smoothed, that gradient is taken apart and added after:
+The penalties reach the encoder through z and never touch the head; a regularizer's own parameters are moved by its
+`fit`. One backward of the sum is the sources' "stash, zero, blend". Where a term asks for its own gradient to be
+clipped or smoothed, that gradient is taken apart and added after:
 
     g ← clip(∂(weight · penalty)/∂θ_encoder)        m ← decay · m + (1 − decay) · g        θ.grad += m
 """
@@ -100,9 +100,7 @@ class Stepper:
         source = SeededSource(progress.seed, "noise", progress.step, rows=batch.rows)
         z, z_sent, logits = self.model(x, source)
         task = F.cross_entropy(logits, batch.y, label_smoothing=self.recipe.label_smoothing)
-        step = Step(
-            x, z, z_sent, batch.y, logits, self.joint.client.mechanism.noise_std, self.n_classes, progress
-        )
+        step = Step(x, z, z_sent, batch.y, logits, self.joint.client.mechanism.noise_std, self.n_classes, progress)
         penalties = self._penalties(step)
         self._backward(task, penalties, progress)
         if self.recipe.clip_norm is not None:
@@ -112,7 +110,9 @@ class Stepper:
         return Outcome(task.detach(), (logits.detach().argmax(1) == batch.y).sum(), gauges)
 
     def _prepare(self, progress: Progress) -> None:
-        torch.manual_seed(progress.step * self.fabric.world_size + self.fabric.global_rank)  # layers that draw, as nn.Dropout
+        torch.manual_seed(
+            progress.step * self.fabric.world_size + self.fabric.global_rank
+        )  # layers that draw, as nn.Dropout
         for group in self.optimizer.param_groups:
             group["lr"] = progress.lr
         self.optimizer.zero_grad(set_to_none=True)
@@ -127,9 +127,15 @@ class Stepper:
     def _penalties(self, step: Step) -> dict[str, Penalty]:
         with torch.no_grad():
             seen = Step(
-                step.x, step.z.detach(), Sent(step.z_sent.detach()), step.y, step.logits.detach(),
-                step.noise_std, step.n_classes, step.progress,
-            )  # fmt: skip
+                step.x,
+                step.z.detach(),
+                Sent(step.z_sent.detach()),
+                step.y,
+                step.logits.detach(),
+                step.noise_std,
+                step.n_classes,
+                step.progress,
+            )
         charged = {}
         for term in self.terms:
             with torch.enable_grad():
