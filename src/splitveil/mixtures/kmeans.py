@@ -1,0 +1,195 @@
+"""K-means of every class at once.
+
+    minimize Σ_m ‖x_m − μ_{c(m), k(m)}‖²            seeds by greedy D² sampling on a sample, then Lloyd's rounds on all
+
+A round reads every tile once: distances to the centers of its class as one batched product, the nearest, and the sums
+of the next centers as another, while the tile is in cache. Seeding looks at a sample of each class, several times over,
+and keeps the best: it only has to find a good basin.
+
+Source: Arthur & Vassilvitskii, "k-means++: the advantages of careful seeding", SODA 2007.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from splitveil.check import at_least
+from splitveil.mixtures.tiles import Part, Tiles, lay_out, one_hot, sample
+
+SEEDING_SAMPLE = 128  # points a group that seeding looks at; more changes the final inertia by less than 0.1 %
+TINY = 1e-30  # keeps a rate of 0 divisible; below any squared distance that matters in float32
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """What K-means found. A class without points has weight 0 and keeps its starting centers (zeros at first)."""
+
+    center: Float[Tensor, "class group dim"]
+    var: Float[Tensor, "class group dim"]  # mean squared distance from the center, per dimension
+    weight: Float[Tensor, "class group"]  # share of the class's points
+    assignment: Int[Tensor, "point"]
+    inertia: Float[Tensor, "class"]
+    n_rounds: int
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """One pass over all points with given centers: who is nearest, and the sums the next centers are made of."""
+
+    choice: Int[Tensor, "tile slot"]
+    far: Float[Tensor, "tile slot"]  # squared distance to the nearest center
+    mass: Float[Tensor, "class group"]
+    total: Float[Tensor, "class group dim"]
+
+    @property
+    def inertia(self) -> float:
+        return float(self.far.sum(dtype=torch.float64))
+
+
+def kmeans(
+    points: Float[Tensor, "point dim"],
+    labels: Int[Tensor, "point"],
+    *,
+    n_classes: int,
+    n_groups: int,
+    generator: torch.Generator,
+    start: Float[Tensor, "class group dim"] | None = None,
+    seed_weight: Float[Tensor, "point"] | None = None,
+    restarts: int = 3,
+    max_rounds: int = 100,
+    tolerance: float = 1e-5,
+) -> Clusters:
+    """Divide the points of every class into `n_groups` groups about their means.
+
+    `start` continues from known centers; otherwise seeds are drawn by D² sampling (times `seed_weight` where given),
+    `restarts` times, and each class keeps its best.
+    Rounds end when the inertia falls by less than `tolerance` of itself. A group that loses all its points is put on
+    the point of its class that lies farthest from its center.
+
+    Guarantees: the inertia never exceeds that of the starting centers; no group is empty in a class that has at least
+    `n_groups` distinct points; a class with no more points than groups has inertia 0.
+    """
+    at_least("n_groups", n_groups, 1)
+    tiles = lay_out(points, labels, n_classes)
+    if start is None:
+        chance = torch.ones_like(points[:, 0]) if seed_weight is None else seed_weight.to(points.dtype)
+        center = _seed(points, labels, chance, n_classes, n_groups, generator, restarts)
+    else:
+        center = start.to(points, copy=True)
+    center, last, n_rounds = _lloyd(tiles, center, max_rounds, tolerance)
+    square = torch.zeros_like(center)
+    for part in tiles.parts():
+        flat = (part.label[:, None] * n_groups + last.choice[part.where]).flatten()
+        gap = part.points - center.flatten(0, 1).index_select(0, flat).view_as(part.points)
+        mine = one_hot(last.choice[part.where], n_groups, part.real)
+        square.index_add_(0, part.label, mine.mT @ gap.square_())
+    var = square / last.mass.clamp_min(1).unsqueeze(-1)
+    weight = last.mass / tiles.count.clamp_min(1).unsqueeze(-1)
+    return Clusters(center, var, weight, tiles.to_points(last.choice), square.sum((1, 2)), n_rounds)
+
+
+def _distances(part: Part, center: Tensor) -> Tensor:
+    """Squared distance of every slot to every center of its class."""
+    own = center[part.label]
+    size = torch.linalg.vector_norm(part.points, dim=-1, keepdim=True).square()
+    return torch.baddbmm(own.square().sum(-1).unsqueeze(1), part.points, own.mT, alpha=-2).add_(size).clamp_min_(0)
+
+
+def _sweep(tiles: Tiles, center: Tensor) -> _Sweep:
+    shape = tiles.real.shape
+    choice = torch.empty(shape, dtype=torch.long, device=center.device)
+    far = center.new_empty(shape)
+    mass, total = center.new_zeros(center.shape[:2]), torch.zeros_like(center)
+    for part in tiles.parts():
+        least, nearest = _distances(part, center).min(-1)
+        choice[part.where], far[part.where] = nearest, least * part.real
+        mine = one_hot(nearest, center.shape[1], part.real)
+        mass.index_add_(0, part.label, mine.sum(1))
+        total.index_add_(0, part.label, mine.mT @ part.points)
+    return _Sweep(choice, far, mass, total)
+
+
+def _lloyd(tiles: Tiles, center: Tensor, max_rounds: int, tolerance: float) -> tuple[Tensor, _Sweep, int]:
+    # distances are taken about the class means: ‖x‖² − 2⟨x, μ⟩ + ‖μ‖² cancels far from the origin
+    shift = tiles.class_mean()
+    tiles, center = replace(tiles, shift=shift), center - shift[:, None]
+    now = _sweep(tiles, center)
+    inertia, n_rounds, busy = now.inertia, 0, True
+    while busy and n_rounds < max_rounds:
+        mass = now.mass.unsqueeze(-1)
+        center = torch.where(mass > 0, now.total / mass.clamp_min(1), center)
+        moved = _reseed(tiles, center, now)
+        now = _sweep(tiles, center)
+        before, inertia, n_rounds = inertia, now.inertia, n_rounds + 1
+        busy = moved or before - inertia > tolerance * inertia
+    return center + shift[:, None], now, n_rounds
+
+
+def _reseed(tiles: Tiles, center: Tensor, now: _Sweep) -> bool:
+    """Put the empty groups of a class on its farthest points, the j-th on the j-th. Rare, so class by class."""
+    empty = (now.mass == 0) & (tiles.count > 0).unsqueeze(-1)
+    moved = False
+    for c in empty.any(-1).nonzero().flatten().tolist():
+        mine = tiles.label == c
+        groups = empty[c].nonzero().flatten()
+        far, slot = now.far[mine].flatten().topk(min(len(groups), int(tiles.count[c])))
+        index = tiles.index[mine].flatten()[slot[far > TINY]]
+        center[c, groups[: len(index)]] = tiles.points[index] - (0 if tiles.shift is None else tiles.shift[c])
+        moved |= len(index) > 0
+    return moved
+
+
+def _seed(
+    points: Tensor,
+    labels: Tensor,
+    chance: Tensor,
+    n_classes: int,
+    n_groups: int,
+    generator: torch.Generator,
+    restarts: int,
+) -> Tensor:
+    """The best of several seedings of each class, judged on a sample."""
+    few = sample(labels, SEEDING_SAMPLE * n_groups, generator)
+    tiles = lay_out(points[few], labels[few], n_classes)
+    rate = tiles.to_slots(chance[few]) * tiles.real
+    best = points.new_full((n_classes,), torch.inf)
+    kept = points.new_zeros(n_classes, n_groups, points.shape[1])
+    for _ in range(restarts):
+        center, end, _ = _lloyd(tiles, _seed_once(tiles, rate, n_groups, generator), 20, 1e-4)
+        inertia = torch.zeros_like(best).index_add_(0, tiles.label, end.far.sum(1))
+        kept = torch.where((inertia < best).view(-1, 1, 1), center, kept)
+        best = torch.minimum(best, inertia)
+    return kept
+
+
+def _seed_once(tiles: Tiles, rate: Tensor, n_groups: int, generator: torch.Generator) -> Tensor:
+    """Greedy D² sampling: each next center is the best of a few points drawn in proportion to their distance²."""
+    n_classes = len(tiles.count)
+    center = rate.new_zeros(n_classes, n_groups, tiles.points.shape[1])
+    far = torch.full_like(tiles.real, torch.inf)
+    for k in range(n_groups):
+        drawn = _draw(tiles, rate if k == 0 else rate * far, 2 + int(math.log(n_groups)), generator)
+        gap = torch.cat([_distances(part, drawn) for part in tiles.parts()])
+        gap = torch.minimum(gap, far.unsqueeze(-1)) * tiles.real.unsqueeze(-1)
+        best = rate.new_zeros(drawn.shape[:2]).index_add_(0, tiles.label, gap.sum(1)).argmin(-1)
+        center[:, k] = drawn[torch.arange(n_classes, device=best.device), best]
+        far = gap.gather(-1, best[tiles.label].view(-1, 1, 1).expand(-1, gap.shape[1], 1))[..., 0]
+    return center
+
+
+def _draw(tiles: Tiles, rate: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """`n` points a class, each drawn in proportion to `rate`: the least of exponential clocks of those rates."""
+    clock = torch.empty(*rate.shape, n, dtype=rate.dtype, device=generator.device).exponential_(generator=generator)
+    clock = torch.where(
+        tiles.real.unsqueeze(-1) > 0, clock.to(rate.device) / rate.clamp_min(TINY).unsqueeze(-1), torch.inf
+    )
+    label = tiles.label.repeat_interleave(rate.shape[1]).unsqueeze(-1).expand(-1, n)
+    clock = clock.flatten(0, 1)
+    least = clock.new_full((len(tiles.count), n), torch.inf).scatter_reduce_(0, label, clock, "amin")
+    order = torch.arange(len(clock), device=clock.device).unsqueeze(-1)
+    first = torch.where(clock == least.gather(0, label), order, -1)
+    winner = first.new_zeros(least.shape).scatter_reduce_(0, label, first, "amax")
+    return tiles.points[tiles.index.flatten()[winner]]
