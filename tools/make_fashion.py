@@ -3,7 +3,7 @@
     apt-get download dataset-fashion-mnist && dpkg-deb -x dataset-fashion-mnist_*.deb fashion-mnist
     python tools/make_fashion.py fashion-mnist/usr/share/datasets/fashion-mnist src/splitveil/data/embedded/fashion.npz
 
-The same official files give the same decoded content, whose SHA-256 is in the pack and in tests/data/test_fashion.py.
+The same official files give the same content; its SHA-256 is in the pack, the set's in tests/data/test_fashion_mnist.py.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
 from splitveil.data.augment import Augment
 from splitveil.data.batch import Batch, batches, n_batches, sweep
-from splitveil.data.fashion import fashion
+from splitveil.data.fashion_mnist import fashion
 from splitveil.data.imageset import UNLABELED, ImageSet, Part, Role
-from splitveil.data.read import read
+from splitveil.data.reader import read
 
 __all__ = [
     "UNLABELED",

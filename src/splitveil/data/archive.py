@@ -34,18 +34,25 @@ def existing(path: Path, *, hint: str = "check the path") -> Path:
 def load_arrays(path: Path) -> Arrays:
     """All arrays of an .npz file. Pickled objects are refused, never run."""
     try:
-        with np.load(existing(path), allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise bad_file(path, "holds one bare array, not named ones", hint="save it with numpy.savez")
-            return {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        with existing(path).open("rb") as file:
+            return _arrays(path, np.load(file, allow_pickle=False))
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
         raise bad_file(path, f"is truncated or corrupt ({_first_line(error)})") from error
-    except ValueError as error:
-        if isinstance(error, UsageError):
-            raise
-        raise bad_file(
-            path, "is not an .npz of plain arrays (pickled objects are refused)", hint="save numbers with numpy.savez"
-        ) from error
+    except UsageError:
+        raise
+    except (ValueError, SyntaxError, TypeError) as error:  # what numpy raises for headers it cannot parse
+        what = "is not an .npz of plain arrays, or is corrupt (pickled objects are refused)"
+        raise bad_file(path, what, hint="save numbers with numpy.savez, or copy the file again") from error
+
+
+def _arrays(path: Path, loaded: Any) -> Arrays:
+    if not isinstance(loaded, np.lib.npyio.NpzFile):
+        raise bad_file(path, "holds one bare array, not named ones", hint="save it with numpy.savez")
+    arrays = {name: loaded[name] for name in loaded.files}
+    strange = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
+    if strange:
+        raise bad_file(path, f"its entry {strange[0]!r} is not an array", hint="save it with numpy.savez")
+    return arrays
 
 
 def expand(path: Path, stream: bytes) -> bytes:

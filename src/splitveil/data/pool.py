@@ -49,6 +49,11 @@ class Pool:
         labels = self.labels[chosen] if labeled else np.full(len(pixels), UNLABELED)
         return Part(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
 
+    def fair_part(self, chosen: NDArray[np.integer], *, labeled: bool = True) -> Part:
+        """The chosen images as a part whose first n, for any n, hold the classes as evenly as can be."""
+        labels = self.labels[chosen]
+        return self.part(chosen[np.lexsort((labels, _ranks(labels)))], labeled=labeled)
+
     def take(self, chosen: NDArray[np.integer]) -> "Pool":
         """The chosen images, in the order chosen."""
         return replace(self, images=self.images[chosen], labels=self.labels[chosen])
@@ -91,10 +96,10 @@ def deal(pool: Pool, *, seed: int, given: Mapping[Role, Part]) -> ImageSet:
     pool = distinct(pool)
     if pool.people and Role.AUXILIARY not in given:
         pool, others = _set_aside(pool, seed=seed)
-        given = {**given, Role.AUXILIARY: others.part(labeled=False)}
+        given = {**given, Role.AUXILIARY: others.fair_part(np.arange(len(others)), labeled=False)}
     shares = [_shares(pool, label, given) for label in range(pool.n_classes)]
     chosen = _choose(pool, shares, seed=seed)
-    return assemble(pool, {role: given[role] if role in given else pool.part(chosen[role]) for role in Role})
+    return assemble(pool, {role: given[role] if role in given else pool.fair_part(chosen[role]) for role in Role})
 
 
 def official(train: Pool, test: Pool, *, n_selection: int) -> ImageSet:
@@ -108,10 +113,10 @@ def official(train: Pool, test: Pool, *, n_selection: int) -> ImageSet:
     return assemble(
         replace(train, notes=(*train.notes, *test.notes)),
         {
-            Role.TRAIN: train.part(np.flatnonzero(~last)),
-            Role.AUXILIARY: test.part(np.flatnonzero(first)),
-            Role.SELECTION: train.part(np.flatnonzero(last)),
-            Role.VICTIMS: test.part(np.flatnonzero(~first)),
+            Role.TRAIN: train.fair_part(np.flatnonzero(~last)),
+            Role.AUXILIARY: test.fair_part(np.flatnonzero(first)),
+            Role.SELECTION: train.fair_part(np.flatnonzero(last)),
+            Role.VICTIMS: test.fair_part(np.flatnonzero(~first)),
         },
     )
 
@@ -149,7 +154,7 @@ def _shares(pool: Pool, label: int, given: Mapping[Role, Part]) -> dict[Role, fl
 
 
 def _choose(pool: Pool, shares: list[dict[Role, float]], *, seed: int) -> dict[Role, NDArray[np.int64]]:
-    """The places of every role's images, classes mixed; at least one of each class a role takes from."""
+    """The places of every role's images; at least one of each class a role takes from."""
     rng = np.random.default_rng(derive(seed, "roles"))
     chosen: dict[Role, list[int]] = {role: [] for role in Role}
     for label, wanted in enumerate(shares):
@@ -159,7 +164,7 @@ def _choose(pool: Pool, shares: list[dict[Role, float]], *, seed: int) -> dict[R
             taken, members = members[:count], members[count:]
             chosen[role] += taken
         chosen[Role.TRAIN] += members
-    return {role: rng.permutation(np.array(places, np.int64)) for role, places in chosen.items()}
+    return {role: np.array(places, np.int64) for role, places in chosen.items()}
 
 
 def _set_aside(pool: Pool, *, seed: int) -> tuple[Pool, Pool]:

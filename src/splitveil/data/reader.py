@@ -11,18 +11,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from splitveil.check import UsageError, nearest, one_of
 from splitveil.data.archive import Arrays, bad_file, load_arrays
 from splitveil.data.arrays import from_arrays
 from splitveil.data.cifar import cifar10_packs, has_packs
-from splitveil.data.fashion import fashion
-from splitveil.data.imageset import ImageSet, Part, Role
+from splitveil.data.fashion_mnist import fashion
+from splitveil.data.imageset import UNLABELED, ImageSet, Part, Role
 from splitveil.data.pack import decode_pack, is_pack
 from splitveil.data.pool import Pool, deal, refuse_shared
 
 EMBEDDED_NAMES = ("fashion",)
 FACE_FAMILIES = ("facescrub12", "lfw64")  # how the names of face packs begin
 OTHER_PEOPLE = "lfw64-aux.npz"
+
+ROLE_NAMES = tuple(role.value for role in Role)
 
 Source = str | Path
 
@@ -34,7 +38,7 @@ def read(source: Source, *, seed: int = 0, roles: Mapping[str, Source] | None = 
     and victim images show different people. A file that cannot be used gives one UsageError that names it.
     """
     found = _open(source)
-    wanted = {Role(one_of("role", name, tuple(Role))): other for name, other in (roles or {}).items()}
+    wanted = {Role(one_of("role", name, ROLE_NAMES)): other for name, other in (roles or {}).items()}
     if isinstance(found, Pool) and found.people and Role.AUXILIARY not in wanted:
         wanted[Role.AUXILIARY] = _other_people(Path(source))
     given = {role: _given(role, found, _open(other)) for role, other in wanted.items()}
@@ -75,16 +79,17 @@ def _other_people(path: Path) -> Path:
 
 def _given(role: Role, found: Pool | ImageSet, other: Pool | ImageSet) -> Part:
     """The part that `other` gives to the set of `found`."""
-    if isinstance(other, ImageSet):
-        return other.part(role)
-    if isinstance(found, Pool) and found.people:
-        _refuse_same_people(role, found, other)
+    part = other.part(role) if isinstance(other, ImageSet) else other.part()
+    if role is not Role.AUXILIARY:
+        return part
+    if isinstance(found, Pool) and found.people and isinstance(other, Pool):
+        _refuse_same_people(found, other)
     same_classes = bool(other.classes) and other.classes == found.classes
-    return other.part(labeled=role is not Role.AUXILIARY or same_classes)
+    return part if same_classes else Part(part.pixels, torch.full_like(part.labels, UNLABELED))
 
 
-def _refuse_same_people(role: Role, found: Pool, other: Pool) -> None:
+def _refuse_same_people(found: Pool, other: Pool) -> None:
     both = found.identities() & other.identities()
-    if both and role is Role.AUXILIARY:
+    if both:
         count = f"{len(both)} people of {found.name}, such as {min(both)}"
         raise UsageError(f"auxiliary source {other.name} shows {count}; an attacker's people must be others")

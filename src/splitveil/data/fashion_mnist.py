@@ -30,6 +30,5 @@ def fashion() -> ImageSet:
     except UsageError as error:
         raise bad_file(EMBEDDED, "the embedded images cannot be read", hint="install splitveil again") from error
     pool = Pool("fashion", pack.images, pack.labels, pack.classes)
-    order = np.argsort(pack.fields["index"], kind="stable")  # stored by class; official order mixes them
-    numbers = pack.fields["role"][order]
-    return assemble(pool, {role: pool.part(order[numbers == place]) for place, role in enumerate(Role)})
+    number = pack.fields["role"]
+    return assemble(pool, {role: pool.fair_part(np.flatnonzero(number == k)) for k, role in enumerate(Role)})
