@@ -3,7 +3,8 @@
     apt-get download dataset-fashion-mnist && dpkg-deb -x dataset-fashion-mnist_*.deb fashion-mnist
     python tools/make_fashion.py fashion-mnist/usr/share/datasets/fashion-mnist src/splitveil/data/embedded/fashion.npz
 
-The same official files give the same content; its SHA-256 is in the pack, the set's in tests/data/test_fashion_mnist.py.
+The same official files give the same content: its SHA-256 is in the pack, that of the set in
+tests/data/test_fashion_mnist.py.
 """
 
 import argparse

@@ -36,7 +36,7 @@ class Augment:
         """Fresh views of `images`, drawn from `source`."""
         if not self.crop and not self.flip:
             return images
-        batch, _, height, width = images.shape
+        batch, channels, height, width = images.shape
         draws = source.uniform((batch, 3), device=images.device)
         rows = self._shifts(draws[:, 0]) + torch.arange(height, device=images.device)
         columns = torch.arange(width, device=images.device).expand(batch, width)
@@ -44,8 +44,9 @@ class Augment:
             columns = torch.where(draws[:, 2:] < 0.5, width - 1 - columns, columns)
         columns = columns + self._shifts(draws[:, 1])
         padded = functional.pad(images, (self.crop,) * 4)
-        each = torch.arange(batch, device=images.device)[:, None, None]
-        return padded.permute(0, 2, 3, 1)[each, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        place = rows[:, :, None] * padded.shape[3] + columns[:, None, :]  # in a plane read row by row
+        gathered = padded.flatten(2).gather(2, place.reshape(batch, 1, -1).expand(-1, channels, -1))
+        return gathered.reshape(images.shape)
 
     def _shifts(self, uniform: Tensor) -> Int64[Tensor, "batch 1"]:
         choices = 2 * self.crop + 1
