@@ -55,3 +55,12 @@ def test_normal_and_uniform_have_their_moments(source: NoiseSource) -> None:
 
 def test_the_system_source_never_repeats() -> None:
     assert not torch.equal(SystemSource().normal((8,), device=CPU), SystemSource().normal((8,), device=CPU))
+
+
+def test_the_default_dtype_does_not_change_a_stream() -> None:
+    usual = SeededSource(0).normal((4,), device=CPU)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(SeededSource(0).normal((4,), device=CPU), usual)
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -11,7 +11,7 @@ import hashlib
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,19 +72,17 @@ class SeededSource(NoiseSource):
             self._generators[device] = torch.Generator(device).manual_seed(self._seed)
         return self._generators[device]
 
-    def _whole(self, shape: Sequence[int]) -> list[int]:
-        return list(shape) if self._rows is None else [self._rows.total, *shape[1:]]
-
-    def _mine(self, drawn: Tensor, count: int) -> Tensor:
-        return drawn if self._rows is None else drawn[self._rows.first : self._rows.first + count]
+    def _draw(self, kind: Callable[..., Tensor], shape: Sequence[int], device: torch.device) -> Tensor:
+        whole = list(shape) if self._rows is None else [self._rows.total, *shape[1:]]
+        # float32 whatever torch's default is: another dtype would be another stream
+        drawn = kind(whole, generator=self._generator(device), device=device, dtype=torch.float32)
+        return drawn if self._rows is None else drawn[self._rows.first : self._rows.first + shape[0]]
 
     def normal(self, shape: Sequence[int], *, device: torch.device) -> Tensor:
-        drawn = torch.randn(self._whole(shape), generator=self._generator(device), device=device)
-        return self._mine(drawn, shape[0])
+        return self._draw(torch.randn, shape, device)
 
     def uniform(self, shape: Sequence[int], *, device: torch.device) -> Tensor:
-        drawn = torch.rand(self._whole(shape), generator=self._generator(device), device=device)
-        return self._mine(drawn, shape[0])
+        return self._draw(torch.rand, shape, device)
 
 
 class SystemSource(NoiseSource):

@@ -28,7 +28,7 @@ class Size(Regularizer):
         self.register_buffer("epochs", torch.zeros(()))
 
     def forward(self, step: Step) -> Penalty:
-        return Penalty((step.z - self.mean).square().mean(), {"mean": self.mean})
+        return Penalty((step.z - self.mean).square().mean(), {"mean": self.mean.clone()})
 
     def fit(self, step: Step) -> None:
         assert not step.z.requires_grad

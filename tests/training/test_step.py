@@ -25,7 +25,7 @@ class Spread(Regularizer):
 def gradients(split: Split, terms: list[Term]) -> dict[str, Tensor]:
     """Gradients our step leaves, with a learning rate of zero so that nothing moves."""
     fabric = open_fabric("cpu", "float64")
-    joint = Joint(split)
+    joint = Joint(split).double()
     model, optimizer = fabric.setup(joint, torch.optim.SGD(joint.parameters(), lr=0.0))
     batch = next(iter(batches(small_images().train, size=16, seed=0, epoch=0)))
     Stepper(fabric, model, optimizer, RECIPE, terms, 3)(batch, PROGRESS)

@@ -23,8 +23,7 @@ from splitveil.training import Term, Weight
 
 def build_data(config: Config) -> ImageSet:
     """The images a config names."""
-    settings = config.data
-    return read(settings.source, roles=settings.roles, size=settings.size, skip_broken=settings.skip_broken)
+    return read(config.data.source, roles=config.data.roles)
 
 
 def build_split(config: Config, *, image_shape: tuple[int, int, int], n_classes: int, fresh: bool = True) -> Split:

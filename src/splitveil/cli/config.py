@@ -24,8 +24,6 @@ class DataConfig:
 
     source: str = "fashion"  # a name of `splitveil list datasets`, or a file or folder
     roles: dict[str, str] = field(default_factory=dict)  # a role from another source: {auxiliary: faces.npz}
-    size: int | None = None  # image folders: side to resize to
-    skip_broken: bool = False  # image folders: go on without images that cannot be read
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -48,7 +48,7 @@ class TrainingBar(Watcher):
         self._task = self._bar.add_task(label, total=None, shown="")
         self._last = time.monotonic()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "TrainingBar":
         self._bar.start()
         return self
 

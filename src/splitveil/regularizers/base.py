@@ -44,7 +44,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Penalty:
-    """What the encoder is charged, and what is shown of how it came about (detached, never read inside a step)."""
+    """What the encoder is charged, and what is shown of how it came about.
+
+    Gauges are detached and never read inside a step, so each is a tensor of its own that nothing changes later.
+    """
 
     loss: Tensor
     gauges: Mapping[str, Tensor] = field(default_factory=dict)

@@ -252,6 +252,8 @@ def _set_up(fabric: Fabric, split: Split, recipe: Recipe, terms: Sequence[Term],
     joint.requires_grad_(True)
     if recipe.freeze != "nothing":
         (split.client if recipe.freeze == "encoder" else split.server).requires_grad_(False)
+    if recipe.precision == "float64":
+        joint.double()
     if recipe.channels_last:
         joint.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if recipe.compile:
@@ -259,7 +261,7 @@ def _set_up(fabric: Fabric, split: Split, recipe: Recipe, terms: Sequence[Term],
         split.server.compile()
     model, optimizer = fabric.setup(joint, _optimizer(joint, recipe))
     for term in terms:
-        term.regularizer.to(fabric.device)
+        term.regularizer.to(fabric.device, next(joint.parameters()).dtype)
         term.regularizer.bind(split.client, split.server)
     return Stepper(fabric, model, optimizer, recipe, terms, n_classes)
 

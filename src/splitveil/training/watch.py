@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class StopWhen:
         self._interrupted = False
         self._before: Any = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "StopWhen":
         try:
             self._before = signal.signal(signal.SIGINT, self._remember)
         except ValueError:  # not the main thread: Ctrl-C stays with whoever owns it
