@@ -62,8 +62,7 @@ def _parts(options: dict[str, object]) -> list[Mechanism]:
 
 def _numbers(kind: type[Mechanism], options: dict[str, object]) -> dict[str, int | float]:
     """The options, checked against the constructor: known keys, none missing, every value a number of its type."""
-    parameters = inspect.signature(kind).parameters
-    wanted = {key: one for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
+    wanted = inspect.signature(kind).parameters
     checked: dict[str, int | float] = {}
     for key, value in options.items():
         if key not in wanted:

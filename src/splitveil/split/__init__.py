@@ -1,0 +1,8 @@
+"""The network cut in two: x → z on the client, z_sent → logits on the server."""
+
+from splitveil.split.bottleneck import Bottleneck
+from splitveil.split.cutting import cut, names_to_cut
+from splitveil.split.halves import Client, Server, Split
+from splitveil.split.normalize import Normalize
+
+__all__ = ["Bottleneck", "Client", "Normalize", "Server", "Split", "cut", "names_to_cut"]
