@@ -1,0 +1,35 @@
+"""What an adversary does: z_sent → x_hat, with what its threat model grants and nothing else."""
+
+from splitveil.attacks.averaging import Averaged
+from splitveil.attacks.base import Attack, Health, Inverter, Need, Watch
+from splitveil.attacks.decoder import DecoderAttack
+from splitveil.attacks.knowledge import Knowledge, grant
+from splitveil.attacks.oracle import CallableOracle, ClientOracle, Oracle, oracle_of
+from splitveil.attacks.pairs import AveragedPairs, Pairs, PairSource, QueriedPairs, RecordedPairs, Seen
+from splitveil.attacks.ridge import Ridge
+from splitveil.attacks.threat import Box, Threat
+
+__all__ = [
+    "Attack",
+    "Averaged",
+    "AveragedPairs",
+    "Box",
+    "CallableOracle",
+    "ClientOracle",
+    "DecoderAttack",
+    "Health",
+    "Inverter",
+    "Knowledge",
+    "Need",
+    "Oracle",
+    "PairSource",
+    "Pairs",
+    "QueriedPairs",
+    "RecordedPairs",
+    "Ridge",
+    "Seen",
+    "Threat",
+    "Watch",
+    "grant",
+    "oracle_of",
+]

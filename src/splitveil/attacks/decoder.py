@@ -1,0 +1,129 @@
+"""A decoder trained on the client's own releases: the field's standard attack, as strong as it can be made simply.
+
+    minimize over θ   E ‖x − D_θ(z_sent)‖² [+ w · perceptual(x, D_θ(z_sent))],      z_sent = mechanism(encoder(x))
+
+Each step draws fresh noise and a fresh view of each auxiliary image: the decoder learns the defense, not its draws.
+Weights are averaged, the checkpoint is chosen on selection images, and training goes on until it is flat. Batch-norm
+statistics are those of training: victims are decoded in eval mode, one by one as far as the network can tell.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from splitveil.attacks.base import Attack, Health, Inverter, Need, Watch
+from splitveil.attacks.knowledge import Knowledge
+from splitveil.attacks.pairs import Pairs, Seen
+from splitveil.check import at_least, one_of
+from splitveil.fitting import Check, Fitted, Plan, Shuffled, fit
+from splitveil.metrics import lpips, mse, ssim
+from splitveil.networks.decoders import RUNGS, Decoder, Rung
+from splitveil.randomness import SeededSource, derive
+from splitveil.types import Images
+
+N_SCORED = 1000  # selection images that choose the checkpoint
+N_CALIBRATED = 1024  # auxiliary pairs that give the units of the features
+CHUNK = 500  # images decoded at once
+PERCEPTUAL = 0.1  # weight of 1 − SSIM or LPIPS beside the squared error: about equal at an MSE of 0.01
+
+Objective = Literal["mse", "ssim", "lpips"]
+
+
+@final
+@dataclass(frozen=True)
+class DecoderAttack(Attack):
+    """One rung of the decoder ladder."""
+
+    rung: Rung
+    objective: Objective = "mse"
+    labels: bool = False
+    batch: int = 256
+    plan: Plan = field(default_factory=Plan)
+
+    def __post_init__(self) -> None:
+        one_of("rung", self.rung, RUNGS)
+        one_of("objective", self.objective, ("mse", "ssim", "lpips"))
+        at_least("batch", self.batch, 2, hint="batch norm needs two images")
+
+    @property
+    def name(self) -> str:
+        parts = [f"decoder-{self.rung}", *[self.objective] * (self.objective != "mse"), *["label"] * self.labels]
+        return "-".join(parts)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset({Need.PAIRS, Need.LABEL} if self.labels else {Need.PAIRS})
+
+    def _fit(self, known: Knowledge, *, seed: int, watch: Watch | None) -> Inverter:
+        assert known.pairs is not None
+        assert known.selection is not None
+        pairs, device = known.pairs, known.pairs.device
+        own = pairs.first(N_CALIBRATED, source=SeededSource(seed, "own"))
+        selection = known.selection.first(N_SCORED, source=SeededSource(seed, "selection"))
+        network = self._build(own, known.n_classes, seed)
+        order = Shuffled(len(pairs), size=self.batch, seed=seed, device=device)
+
+        def loss(network: nn.Module, step: int) -> Tensor:
+            drawn = pairs.draw(order(step), source=SeededSource(seed, "pairs", step), augment=True)
+            return self._charge(drawn.x, network(*self._inputs(drawn.seen)))
+
+        on_gpu = device.type == "cuda"
+        plan = replace(self.plan, bfloat16=on_gpu, channels_last=on_gpu)
+        fitted = fit(network, loss=loss, score=lambda net: self._error(net, selection), plan=plan, progress=watch)
+        return _Decoded(self, fitted, self._error(fitted.network, own).item())
+
+    def _build(self, own: Pairs, n_classes: int | None, seed: int) -> Decoder:
+        """An unfitted network on the pairs' device, its weights drawn from `seed` alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive(seed, "decoder", self.rung))
+            channels, height, width = own.x.shape[1:]
+            network = Decoder(
+                self.rung,
+                feature_shape=tuple(own.seen.z_sent.shape[2:]),
+                image_shape=(channels, height, width),
+                n_classes=n_classes if self.labels else None,
+            )
+        network.to(own.x.device).calibrate(own.x, own.seen.z_sent[0])
+        return network
+
+    def _inputs(self, seen: Seen) -> tuple[Tensor, Tensor | None]:
+        return seen.z_sent[0], seen.y if self.labels else None
+
+    def _charge(self, x: Images, x_hat: Images) -> Tensor:
+        error = mse(x, x_hat).mean()
+        match self.objective:
+            case "mse":
+                return error
+            case "ssim":
+                return error + PERCEPTUAL * (1 - ssim(x, x_hat)).mean()
+            case "lpips":
+                return error + PERCEPTUAL * lpips(x, x_hat).mean()
+
+    @torch.no_grad()
+    def _error(self, network: nn.Module, pairs: Pairs) -> Tensor:
+        return mse(pairs.x, self.decode(network, pairs.seen)).mean()
+
+    @torch.no_grad()
+    def decode(self, network: nn.Module, seen: Seen) -> Images:
+        """Reconstructions by a fitted network, a chunk at a time."""
+        z_sent, y = self._inputs(seen)
+        starts = range(0, len(z_sent), CHUNK)
+        chunks = [(slice(i, i + CHUNK), None if y is None else y[i : i + CHUNK]) for i in starts]
+        return torch.cat([network(z_sent[rows], labels) for rows, labels in chunks])
+
+
+@final
+class _Decoded(Inverter):
+    def __init__(self, attack: DecoderAttack, fitted: Fitted, train_mse: float) -> None:
+        self._attack, self._network = attack, fitted.network
+        last: Check = fitted.checks[-1]
+        self._health = Health(train_mse, fitted.best.score, last.step, fitted.still_falling)
+
+    @property
+    def health(self) -> Health:
+        return self._health
+
+    def __call__(self, seen: Seen) -> Images:
+        return self._attack.decode(self._network, seen)

@@ -1,0 +1,118 @@
+"""Something that answers images with z_sent: all that a black box is, and all that an attack queries.
+
+    release(x, T)[t, i] = mechanism(encoder(x_i)) with the t-th fresh noise
+
+A client is asked in eval mode and in its own precision, whatever mode and autocast the attacker trains its networks in:
+what is attacked is what is deployed.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from splitveil.check import UsageError
+from splitveil.mechanisms import Identity
+from splitveil.randomness import NoiseSource, SeededSource
+from splitveil.split import Client
+from splitveil.types import Images
+
+Releases = Float[Tensor, "release batch *feature"]
+
+
+class Oracle(ABC):
+    """Answers images with what would cross the wire. It never gives clean features away."""
+
+    @abstractmethod
+    def release(self, x: Images, *, source: NoiseSource, releases: int = 1) -> Releases:
+        """`releases` answers for each image, each with fresh noise."""
+
+    @abstractmethod
+    def is_random(self, x: Images) -> bool:
+        """Whether two releases of one input differ; `x` are images to try it on."""
+
+    @property
+    def client(self) -> Client | None:
+        """The client itself, where the attacker may hold it."""
+        return None
+
+
+@final
+class ClientOracle(Oracle):
+    """A client of ours."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    @torch.no_grad()
+    def release(self, x: Images, *, source: NoiseSource, releases: int = 1) -> Releases:
+        with evaluating(self._client), torch.autocast(x.device.type, enabled=False):
+            z = self._client.encode(x)  # once: the encoder is not random, and the mechanism works row by row
+            repeated = z.repeat(releases, *[1] * (z.ndim - 1))
+            sent: Tensor = self._client.mechanism(repeated, source=source)
+        return sent.reshape(releases, len(x), *sent.shape[1:])
+
+    def is_random(self, x: Images) -> bool:
+        return self._client.mechanism.is_random
+
+
+@final
+class CallableOracle(Oracle):
+    """Any function from images to features. Its noise, if it has any, is its own: it ignores our seeds."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    @torch.no_grad()
+    def release(self, x: Images, *, source: NoiseSource, releases: int = 1) -> Releases:
+        with torch.autocast(x.device.type, enabled=False):
+            return torch.stack([self._ask(x) for _ in range(releases)])
+
+    def _ask(self, x: Images) -> Tensor:
+        answer = self._function(x)
+        sent = torch.from_numpy(answer) if isinstance(answer, np.ndarray) else answer
+        if not isinstance(sent, Tensor) or sent.ndim < 2 or len(sent) != len(x):
+            got = f"shape {tuple(sent.shape)}" if isinstance(sent, Tensor) else type(sent).__name__
+            raise UsageError(f"the client must answer {len(x)} images with a tensor of {len(x)} rows, got {got}")
+        return sent.detach().to(x.device, torch.float32)
+
+    def is_random(self, x: Images) -> bool:
+        return not torch.equal(self._ask(x), self._ask(x))
+
+
+def oracle_of(client: object) -> Oracle:
+    """An oracle for a client, for an encoder without a mechanism, or for any function from images to features."""
+    if isinstance(client, Client):
+        return ClientOracle(client)
+    if isinstance(client, nn.Module):
+        return ClientOracle(Client(client, Identity()))
+    if not callable(client):
+        raise UsageError(f"client must be a Client, a module or a function, got {type(client).__name__}")
+    return CallableOracle(client)
+
+
+def feature_shape(oracle: Oracle, x: Images) -> tuple[int, ...]:
+    """Shape of what is sent for one image."""
+    return tuple(oracle.release(x[:1], source=SeededSource(0, "shape")).shape[2:])
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Eval mode inside; afterwards every submodule is in the mode it was in."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

@@ -1,0 +1,126 @@
+"""Auxiliary images with what the client sends for them: all that most attacks learn from.
+
+pairs.draw(index)  →  (x, z_sent, y)           queried: fresh noise and a fresh view at each draw
+                                               recorded: the same n answers for ever
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from splitveil.attacks.oracle import Oracle, Releases
+from splitveil.attacks.views import view
+from splitveil.data import Part
+from splitveil.randomness import NoiseSource
+from splitveil.types import Images, Labels
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What reached the attacker of some inputs: T releases of each, and their labels where it knows them."""
+
+    z_sent: Releases
+    y: Labels | None = None
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Images of the attacker's own, with what it saw of them."""
+
+    x: Images
+    seen: Seen
+
+
+class PairSource(ABC):
+    """Where pairs come from."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of images."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where the pairs are."""
+
+    @abstractmethod
+    def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
+        """The pairs of these images; `augment` asks for fresh views of them, where the client can still be asked."""
+
+    def first(self, n: int, *, source: NoiseSource) -> Pairs:
+        """The pairs of the first `n` images, as they are."""
+        return self.draw(torch.arange(min(n, len(self)), device=self.device), source=source)
+
+
+@final
+class QueriedPairs(PairSource):
+    """The attacker asks the client at each draw."""
+
+    def __init__(self, part: Part, oracle: Oracle, *, releases: int = 1) -> None:
+        self._part, self._oracle, self._releases = part, oracle, releases
+
+    def __len__(self) -> int:
+        return len(self._part)
+
+    @property
+    def device(self) -> torch.device:
+        return self._part.device
+
+    def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
+        x = self._part.images(index)
+        x = view(x, source) if augment else x
+        z_sent = self._oracle.release(x, source=source, releases=self._releases)
+        return Pairs(x, Seen(z_sent, self._part.labels[index]))
+
+
+@final
+class RecordedPairs(PairSource):
+    """Answers that were recorded once: n queries and not one more."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self._pairs.x)
+
+    @property
+    def device(self) -> torch.device:
+        return self._pairs.x.device
+
+    def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
+        seen = self._pairs.seen
+        y = None if seen.y is None else seen.y[index]
+        return Pairs(self._pairs.x[index], Seen(seen.z_sent[:, index], y))
+
+
+@final
+class AveragedPairs(PairSource):
+    """The mean of the first T releases in place of all of them."""
+
+    def __init__(self, pairs: PairSource, *, releases: int) -> None:
+        self._pairs, self._releases = pairs, releases
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @property
+    def device(self) -> torch.device:
+        return self._pairs.device
+
+    def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
+        pairs = self._pairs.draw(index, source=source, augment=augment)
+        return Pairs(pairs.x, mean_release(pairs.seen, self._releases))
+
+
+def mean_release(seen: Seen, releases: int) -> Seen:
+    """One release in place of T: their mean."""
+    return Seen(seen.z_sent[:releases].mean(0, keepdim=True), seen.y)
+
+
+def joined(one: Part, other: Part) -> Part:
+    """Both parts as one."""
+    return Part(torch.cat([one.pixels, other.pixels]), torch.cat([one.labels, other.labels]))
