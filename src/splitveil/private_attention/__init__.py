@@ -1,0 +1,22 @@
+"""Cross-attention over a private memory: one release, unlimited adaptive queries."""
+
+from splitveil.private_attention.builder import Builder
+from splitveil.private_attention.codebook import CodebookFeatures
+from splitveil.private_attention.memory import PrivateKV
+from splitveil.private_attention.nystrom import NystromFeatures
+from splitveil.private_attention.polynomial import PolynomialFeatures
+from splitveil.private_attention.query import Answer
+from splitveil.private_attention.report import Report
+from splitveil.private_attention.spec import Bounds, PrivacySpec
+
+__all__ = [
+    "Answer",
+    "Bounds",
+    "Builder",
+    "CodebookFeatures",
+    "NystromFeatures",
+    "PolynomialFeatures",
+    "PrivacySpec",
+    "PrivateKV",
+    "Report",
+]

@@ -1,0 +1,74 @@
+"""A kernel split in two: exp(β⟨q, k⟩) ≈ ⟨ψ(q), φ(k)⟩ with φ bounded, so that one noisy sum of φ(k) answers every q.
+
+φ on the private side    ‖φ(k)‖ ≤ B,  ⟨φ(k), φ(k′)⟩ ≥ κ_min for ‖k‖, ‖k′‖ ≤ R
+ψ on the query side      ψ(q)ᵀM = basis(q)ᵀ fold(M): what does not depend on q is folded into M once
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from splitveil.private_attention.spec import Bounds
+
+
+class Kernel(ABC):
+    """φ and ψ with the bounds in place. Holds public facts only.
+
+    Guarantees expected of every implementation: ‖φ(k)‖ ≤ `norm` and ⟨φ(k), φ(k′)⟩ ≥ `least_inner` whenever ‖k‖, ‖k′‖
+    ≤ R; `lift` treats each row on its own, in elementwise or exact arithmetic; `settings` and `tensors` rebuild the
+    kernel.
+    """
+
+    beta: float  # the temperature the features were made for
+    d: int
+    n_features: int
+    norm: float  # B
+    least_inner: float  # κ_min
+
+    @abstractmethod
+    def lift(self, unit_keys: Float[Tensor, "d row"]) -> Float[Tensor, "feature row"]:
+        """φ(k) / B · 2²⁰ for keys already divided by R (float64), before truncation to integers."""
+
+    @abstractmethod
+    def basis(self, q: Float[Tensor, "*batch d"], beta: float) -> Float[Tensor, "*batch feature"]:
+        """The part of ψ(q) that depends on q. Differentiable."""
+
+    @abstractmethod
+    def fold(
+        self, moments: Float[Tensor, "*head feature column"], beta: float
+    ) -> Float[Tensor, "*head feature column"]:
+        """The rest of ψ, applied to the moments: ψ(q)ᵀM = basis(q)ᵀ fold(M)."""
+
+    @abstractmethod
+    def query_norm(
+        self, q: Float[Tensor, "*batch d"], basis: Float[Tensor, "*batch feature"], beta: float
+    ) -> Float[Tensor, "*batch"]:
+        """‖ψ(q)‖: the noise in ψ(q)ᵀM̂ has standard deviation σ‖ψ(q)‖."""
+
+    @abstractmethod
+    def counting(self) -> Float[Tensor, "feature"]:
+        """Weights w with ⟨w, φ(k)⟩ = 1, or as near to it as the features come: they count rows."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One sentence on the approximation and its error, for the report."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Plain JSON values."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Public tensors, for a safetensors file."""
+
+
+class FeatureMap(ABC):
+    """A recipe for a kernel: everything but the bounds."""
+
+    d: int
+
+    @abstractmethod
+    def bind(self, bounds: Bounds) -> Kernel:
+        """The kernel for rows and queries within these bounds."""
