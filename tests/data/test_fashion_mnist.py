@@ -16,7 +16,7 @@ from splitveil.data.pack import load_pack
 
 # SHA-256 of the set as made by tools/make_fashion.py from Debian's dataset-fashion-mnist
 # 0.0~git20200523.55506a9-1
-SET_SHA256 = "03839c577f66644cbcff3da048044f2c3d769e1b6b5db5601e01ba017a533890"
+SET_SHA256 = "a2412c44571d2280a662474214cad3b087b3b8b5ccc124e301c136d4ce9cf99a"
 OFFICIAL = Path("/usr/share/datasets/fashion-mnist")  # where Debian's package puts the official files
 
 
@@ -73,7 +73,7 @@ def test_every_image_equals_its_official_original() -> None:
         assert np.array_equal(
             pack.images[mine, ..., 0], np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28)[place]
         )
-        assert np.array_equal(pack.labels[mine], np.frombuffer(labels, np.uint8, offset=8)[place])
+        assert np.array_equal(pack.fields["label"][mine], np.frombuffer(labels, np.uint8, offset=8)[place])
 
 
 def test_damaged_installation_says_to_install_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

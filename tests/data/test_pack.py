@@ -31,7 +31,7 @@ def test_columns_decode_exactly(tmp_path: Path) -> None:
     save_columns(tmp_path / "x.npz", images, np.array([3, 1, 0, 2]), index=np.arange(4), classes=np.array(list("abcd")))
     pack = load_pack(tmp_path / "x.npz")
     assert np.array_equal(pack.images[..., 0], images)
-    assert pack.labels.tolist() == [3, 1, 0, 2]
+    assert pack.part.labels.tolist() == [3, 1, 0, 2]
     assert pack.classes == ("a", "b", "c", "d")
     assert set(pack.fields) == {"label", "index", "classes"}
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from splitveil.check import UsageError
 from splitveil.data import UNLABELED, ImageSet, Part, Role
+from splitveil.data.part import channels_last_part
 from splitveil.data.pool import Pool, deal, distinct, official
 
 
@@ -15,8 +16,8 @@ def _pool(counts: list[int], *, people: bool = False, family: str = "", offset: 
     """Images numbered by their pixels, class after class."""
     labels = np.repeat(np.arange(len(counts)), counts)
     number = (np.arange(len(labels)) + offset).astype("<u4")
-    images = number.view(np.uint8).reshape(-1, 2, 2, 1)
-    return Pool("pool", images, labels, tuple(f"c{k}" for k in range(len(counts))), people=people, family=family)
+    part = channels_last_part(number.view(np.uint8).reshape(-1, 2, 2, 1), labels)
+    return Pool("pool", part, tuple(f"c{k}" for k in range(len(counts))), people=people, family=family)
 
 
 def _numbers(part: Part) -> list[int]:
@@ -65,7 +66,7 @@ def test_first_images_of_a_part_hold_classes_evenly(counts: list[int], n: int) -
 
 
 def test_given_roles_leave_the_pool_to_the_others() -> None:
-    elsewhere = _pool([3, 3], offset=1000).part()
+    elsewhere = _pool([3, 3], offset=1000).part
     data = deal(_pool([20, 20]), seed=0, given={Role.AUXILIARY: elsewhere})
     assert data.auxiliary is elsewhere
     assert len(data.train) == 40 - 2 * 1 - 2 * 3
@@ -83,7 +84,7 @@ def test_copies_are_dropped_and_counted() -> None:
 def test_shared_images_are_refused() -> None:
     pool = _pool([20, 20])
     with pytest.raises(UsageError, match="roles train and victims of set 'pool' hold the same image"):
-        deal(pool, seed=0, given={Role.VICTIMS: pool.part()})
+        deal(pool, seed=0, given={Role.VICTIMS: pool.part})
 
 
 @settings(deadline=None, max_examples=30)
@@ -107,8 +108,8 @@ def test_official_halves_give_last_and_first_of_each_class() -> None:
     train, test = train.take(rng.permutation(30)), test.take(rng.permutation(18))
     data = official(train, test, n_selection=2)
     for label in range(3):
-        in_order = _numbers(train.part(np.flatnonzero(train.labels == label)))
-        tested = _numbers(test.part(np.flatnonzero(test.labels == label)))
+        in_order = _numbers(train.take(np.flatnonzero(train.labels == label)).part)
+        tested = _numbers(test.take(np.flatnonzero(test.labels == label)).part)
         mine = {role: [n for n, y in zip(_numbers(p), p.labels, strict=True) if y == label] for role, p in _parts(data)}
         assert mine == {
             Role.TRAIN: in_order[:8],

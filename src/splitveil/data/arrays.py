@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from splitveil.data.archive import Array, Arrays, bad_file
 from splitveil.data.imageset import ImageSet, Role
+from splitveil.data.part import channels_last_part
 from splitveil.data.pool import Pool, assemble
 
 KEYS = "images and labels, or {train,auxiliary,selection,victims}_{images,labels}"
@@ -28,7 +29,7 @@ def from_arrays(path: Path, arrays: Arrays) -> Pool | ImageSet:
         raise bad_file(path, f"has no {', '.join(missing)} among {', '.join(arrays) or 'no keys'}", hint=f"give {KEYS}")
     pools = {role: _pool(path, arrays, f"{role}_") for role in Role}
     facts = max(pools.values(), key=lambda pool: pool.n_classes)
-    return assemble(replace(facts, name=path.stem), {role: pool.part() for role, pool in pools.items()})
+    return assemble(replace(facts, name=path.stem), {role: pool.part for role, pool in pools.items()})
 
 
 def _pool(path: Path, arrays: Arrays, prefix: str) -> Pool:
@@ -41,7 +42,7 @@ def _pool(path: Path, arrays: Arrays, prefix: str) -> Pool:
         wanted = f"{prefix}labels must be {len(images)} integers from 0"
         raise bad_file(path, f"{wanted}, got {labels.dtype} of shape {labels.shape}", hint="one label an image")
     classes = tuple(str(name) for name in arrays.get("classes", ()))
-    return Pool(path.stem, _channels_last(path, images, f"{prefix}images"), labels.astype(np.int64), classes)
+    return Pool(path.stem, channels_last_part(_channels_last(path, images, f"{prefix}images"), labels), classes)
 
 
 def _channels_last(path: Path, images: Array, name: str) -> NDArray[np.uint8]:

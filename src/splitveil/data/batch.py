@@ -3,7 +3,8 @@
     order(epoch) = randperm(len(part)),  seeded by (seed, "order", epoch)         batch k = order[k·size : (k+1)·size]
 
 The order is drawn on the CPU, so it is the same on every device. With several processes each takes its contiguous
-rows of every global batch: rank r of w holds rows ⌊n·r/w⌋ … ⌊n·(r+1)/w⌋ − 1.
+rows of every global batch: rank r of w holds rows ⌊n·r/w⌋ … ⌊n·(r+1)/w⌋ − 1. Parts that stay in files are decoded ahead
+by worker processes, in the same order.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from splitveil.check import UsageError, at_least
-from splitveil.data.imageset import Part
+from splitveil.data.part import Part
 from splitveil.randomness import Rows, stream
 from splitveil.types import Images, Labels
 
@@ -71,9 +72,8 @@ def sweep(part: Part, size: int) -> Iterator[Batch]:
 
 
 def _slices(part: Part, order: Tensor, *, size: int, steps: range, rank: int, world: int) -> Iterator[Batch]:
-    order = order.to(part.device)
-    for step in steps:
-        whole = order[step * size : (step + 1) * size]
-        first, end = len(whole) * rank // world, len(whole) * (rank + 1) // world
-        index = whole[first:end]
-        yield Batch(part.images(index), part.labels[index], index, Rows(first, len(whole)))
+    wholes = [order[step * size : (step + 1) * size] for step in steps]
+    bounds = [(len(whole) * rank // world, len(whole) * (rank + 1) // world) for whole in wholes]
+    pieces = [whole[first:end] for whole, (first, end) in zip(wholes, bounds, strict=True)]
+    for whole, (first, _), (index, x) in zip(wholes, bounds, part.stream(pieces), strict=True):
+        yield Batch(x, part.labels[index], index, Rows(first, len(whole)))

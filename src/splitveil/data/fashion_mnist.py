@@ -29,6 +29,6 @@ def fashion() -> ImageSet:
         pack = load_pack(EMBEDDED)
     except UsageError as error:
         raise bad_file(EMBEDDED, "the embedded images cannot be read", hint="install splitveil again") from error
-    pool = Pool("fashion", pack.images, pack.labels, pack.classes)
+    pool = Pool("fashion", pack.part, pack.classes)
     number = pack.fields["role"]
-    return assemble(pool, {role: pool.fair_part(np.flatnonzero(number == k)) for k, role in enumerate(Role)})
+    return assemble(pool, {role: pool.fair(np.flatnonzero(number == k)) for k, role in enumerate(Role)})

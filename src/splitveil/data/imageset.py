@@ -5,8 +5,7 @@
     selection   chooses checkpoints, of the network and of attacks; never the victims
     victims     what is reconstructed and scored; nothing is fitted or chosen on them
 
-The four roles hold different images. Pixels are stored as uint8, on the device they are used on, and handed out as
-float32 in [0, 1]; normalization belongs to the encoder.
+The four roles hold different images. Pixels are handed out in [0, 1]; normalization belongs to the encoder.
 """
 
 import hashlib
@@ -16,13 +15,9 @@ from enum import StrEnum
 from functools import cached_property
 
 import torch
-from jaxtyping import Int64
-from torch import Tensor
 
 from splitveil.check import UsageError
-from splitveil.types import Images, Pixels
-
-UNLABELED = -1  # an auxiliary image that shows none of the classes: it came from another source
+from splitveil.data.part import UNLABELED, Part
 
 
 class Role(StrEnum):
@@ -32,58 +27,6 @@ class Role(StrEnum):
     AUXILIARY = "auxiliary"
     SELECTION = "selection"
     VICTIMS = "victims"
-
-
-@dataclass(frozen=True)
-class Part:
-    """The images of one role, resident on one device.
-
-    Guarantees: `images` is exact, so `(255 · images).round()` gives the stored pixels back.
-    """
-
-    pixels: Pixels
-    labels: Int64[Tensor, " image"]
-
-    def __post_init__(self) -> None:
-        if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4:
-            got = f"{self.pixels.dtype} of shape {tuple(self.pixels.shape)}"
-            raise UsageError(f"pixels must be uint8 of shape (image, channel, height, width), got {got}")
-        if self.labels.dtype != torch.int64 or self.labels.shape != self.pixels.shape[:1]:
-            got = f"{self.labels.dtype} of shape {tuple(self.labels.shape)}"
-            raise UsageError(f"labels must be int64, one for each of {len(self.pixels)} images, got {got}")
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the images are."""
-        return self.pixels.device
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Channels, height, width."""
-        _, channels, height, width = self.pixels.shape
-        return channels, height, width
-
-    def images(self, index: Tensor | slice | None = None) -> Images:
-        """The chosen images (all without an index) as float32 in [0, 1].
-
-        >>> Part(torch.full((1, 1, 1, 1), 51, dtype=torch.uint8), torch.tensor([0])).images()
-        tensor([[[[0.2000]]]])
-        """
-        chosen = self.pixels if index is None else self.pixels[index]
-        return chosen.float().div_(255)
-
-    def to(self, device: torch.device | str) -> "Part":
-        """The same images on another device."""
-        return Part(self.pixels.to(device), self.labels.to(device))
-
-    def take(self, n: int) -> "Part":
-        """The first `n` images."""
-        if not 0 < n <= len(self):
-            raise UsageError(f"take needs 1 … {len(self)} images, got {n}")
-        return Part(self.pixels[:n], self.labels[:n])
 
 
 @dataclass(frozen=True)
@@ -154,13 +97,16 @@ class ImageSet:
 
     @cached_property
     def sha256(self) -> str:
-        """Hex SHA-256 of the content: role names, shapes, pixels, labels. The same on every device."""
+        """Hex SHA-256 of the content: role names, shapes, labels, images. The same on every device.
+
+        A streamed image counts by its file's length and two ends, so the hash is not that of the loaded set.
+        """
         digest = hashlib.sha256()
         for role in Role:
             part = self.part(role).to("cpu")
             digest.update(f"{role} {tuple(part.pixels.shape)}".encode())
-            digest.update(part.pixels.contiguous().numpy().data)
-            digest.update(part.labels.contiguous().numpy().astype("<i8").data)
+            for content in (part.labels.numpy().astype("<i8").tobytes(), *part.fingerprints()):
+                digest.update(content)
         return digest.hexdigest()
 
     def to(self, device: torch.device | str) -> "ImageSet":

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splitveil.data.archive import Array, Arrays, bad_file, expand, load_arrays
+from splitveil.data.part import Part, channels_last_part
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int16]
@@ -38,9 +39,9 @@ class Pack:
     fields: Arrays
 
     @property
-    def labels(self) -> NDArray[np.int64]:
-        """One class number an image."""
-        return self.fields["label"].astype(np.int64)
+    def part(self) -> Part:
+        """The images with their labels."""
+        return channels_last_part(self.images, self.fields["label"])
 
     @property
     def classes(self) -> tuple[str, ...]:

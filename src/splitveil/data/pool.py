@@ -15,48 +15,50 @@ import torch
 from numpy.typing import NDArray
 
 from splitveil.check import UsageError
-from splitveil.data.imageset import UNLABELED, ImageSet, Part, Role
+from splitveil.data.imageset import ImageSet, Role
+from splitveil.data.part import Part
 from splitveil.randomness import derive
 
 SHARES = {Role.AUXILIARY: 0.20, Role.SELECTION: 0.05, Role.VICTIMS: 0.15}  # train keeps the rest
 HELD_OUT = 0.25  # of a person's photos: victims or selection
 OTHERS = 0.2  # of the people, where no other source gives the auxiliary images
+MOST_SELECTION = 0.2  # of a class, where an official half is smaller than usual
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Images (N, H, W, C) of one source with their labels."""
+    """Images of one source with their labels, on the CPU or in files."""
 
     name: str
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
+    part: Part
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     people: bool = False  # classes are identities
     family: str = ""  # sources of one family give the same people the same names
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.part)
+
+    @property
+    def labels(self) -> Ints:
+        """One class number an image."""
+        return self.part.labels.numpy()
 
     @property
     def n_classes(self) -> int:
         """As many as have a name, or as the labels reach."""
         return len(self.classes) or int(self.labels.max(initial=-1)) + 1
 
-    def part(self, chosen: NDArray[np.integer] | slice = slice(None), *, labeled: bool = True) -> Part:
-        """The chosen images as a part, without their labels where these mean nothing to the set."""
-        pixels = np.ascontiguousarray(self.images[chosen].transpose(0, 3, 1, 2))
-        labels = self.labels[chosen] if labeled else np.full(len(pixels), UNLABELED)
-        return Part(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
+    def take(self, chosen: Ints) -> "Pool":
+        """The chosen images, in the order chosen."""
+        return replace(self, part=self.part.select(torch.from_numpy(chosen)))
 
-    def fair_part(self, chosen: NDArray[np.integer], *, labeled: bool = True) -> Part:
+    def fair(self, chosen: Ints) -> Part:
         """The chosen images as a part whose first n, for any n, hold the classes as evenly as can be."""
         labels = self.labels[chosen]
-        return self.part(chosen[np.lexsort((labels, _ranks(labels)))], labeled=labeled)
-
-    def take(self, chosen: NDArray[np.integer]) -> "Pool":
-        """The chosen images, in the order chosen."""
-        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
+        return self.part.select(torch.from_numpy(chosen[np.lexsort((labels, ranks(labels)))]))
 
     def identities(self) -> set[str]:
         """Who is shown, by class name, or by number where classes have none."""
@@ -64,24 +66,33 @@ class Pool:
         return {f"{self.family}/{names[label]}" for label in np.unique(self.labels)}
 
 
+def ranks(labels: Ints) -> Ints:
+    """For every entry, how many of its class come before it."""
+    order = np.argsort(labels, kind="stable")
+    before = np.searchsorted(labels[order], labels[order], side="left")
+    out = np.empty_like(order)
+    out[order] = np.arange(len(labels)) - before
+    return out
+
+
 def distinct(pool: Pool) -> Pool:
     """The pool without second copies of an image, saying how many there were."""
-    first: dict[int, int] = {}
-    for place, image in enumerate(pool.images):
-        first.setdefault(hash(image.tobytes()), place)
-    kept = np.array(list(first.values()), np.int64)
-    dropped = len(pool) - len(kept)
+    first: dict[bytes, int] = {}
+    for place, key in enumerate(pool.part.fingerprints()):
+        first.setdefault(key, place)
+    dropped = len(pool) - len(first)
     if not dropped:
         return pool
+    kept = np.array(list(first.values()), np.int64)
     return replace(pool.take(kept), notes=(*pool.notes, f"{dropped} exact copies dropped"))
 
 
 def refuse_shared(data: ImageSet) -> ImageSet:
-    """Return `data` if no image is in two roles, by the hash of its pixels."""
-    owner: dict[int, Role] = {}
+    """Return `data` if no image is in two roles."""
+    owner: dict[bytes, Role] = {}
     for role in Role:
-        for row in data.part(role).pixels.numpy():
-            first = owner.setdefault(hash(row.tobytes()), role)
+        for key in data.part(role).fingerprints():
+            first = owner.setdefault(key, role)
             if first is not role:
                 pair = f"roles {first} and {role} of set {data.name!r}"
                 raise UsageError(f"{pair} hold the same image; a victim must be new to everyone: drop one copy")
@@ -96,27 +107,28 @@ def deal(pool: Pool, *, seed: int, given: Mapping[Role, Part]) -> ImageSet:
     pool = distinct(pool)
     if pool.people and Role.AUXILIARY not in given:
         pool, others = _set_aside(pool, seed=seed)
-        given = {**given, Role.AUXILIARY: others.fair_part(np.arange(len(others)), labeled=False)}
+        given = {**given, Role.AUXILIARY: others.fair(np.arange(len(others))).unlabeled()}
     shares = [_shares(pool, label, given) for label in range(pool.n_classes)]
     chosen = _choose(pool, shares, seed=seed)
-    return assemble(pool, {role: given[role] if role in given else pool.fair_part(chosen[role]) for role in Role})
+    return assemble(pool, {role: given[role] if role in given else pool.fair(chosen[role]) for role in Role})
 
 
 def official(train: Pool, test: Pool, *, n_selection: int) -> ImageSet:
     """The roles of a benchmark with an official train and test half, each in official order.
 
-    Selection is the last `n_selection` of each class of train; auxiliary the first half of each class of test, victims
-    the second.
+    Selection is the last `n_selection` of each class of train (a fifth, where a class has fewer than five times that);
+    auxiliary is the first half of each class of test, victims the second.
     """
-    last = _ranks(train.labels[::-1])[::-1] < n_selection
-    first = _ranks(test.labels) < np.bincount(test.labels, minlength=train.n_classes)[test.labels] // 2
+    most = (MOST_SELECTION * np.bincount(train.labels, minlength=train.n_classes)).astype(np.int64).clip(1, n_selection)
+    last = ranks(train.labels[::-1])[::-1] < most[train.labels]
+    first = ranks(test.labels) < np.bincount(test.labels, minlength=train.n_classes)[test.labels] // 2
     return assemble(
         replace(train, notes=(*train.notes, *test.notes)),
         {
-            Role.TRAIN: train.fair_part(np.flatnonzero(~last)),
-            Role.AUXILIARY: test.fair_part(np.flatnonzero(first)),
-            Role.SELECTION: train.fair_part(np.flatnonzero(last)),
-            Role.VICTIMS: test.fair_part(np.flatnonzero(~first)),
+            Role.TRAIN: train.fair(np.flatnonzero(~last)),
+            Role.AUXILIARY: test.fair(np.flatnonzero(first)),
+            Role.SELECTION: train.fair(np.flatnonzero(last)),
+            Role.VICTIMS: test.fair(np.flatnonzero(~first)),
         },
     )
 
@@ -137,23 +149,13 @@ def assemble(facts: Pool, parts: Mapping[Role, Part]) -> ImageSet:
     return refuse_shared(data)
 
 
-def _ranks(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For every entry, how many of its class come before it."""
-    order = np.argsort(labels, kind="stable")
-    starts = np.searchsorted(labels[order], labels[order], side="left")
-    ranks = np.empty_like(order)
-    ranks[order] = np.arange(len(labels)) - starts
-    return ranks
-
-
 def _shares(pool: Pool, label: int, given: Mapping[Role, Part]) -> dict[Role, float]:
     """Which share of a class each role takes; train keeps the rest."""
-    if pool.people:
-        return {Role.VICTIMS if label % 2 == 0 else Role.SELECTION: HELD_OUT}
-    return {role: share for role, share in SHARES.items() if role not in given}
+    shares = {Role.VICTIMS if label % 2 == 0 else Role.SELECTION: HELD_OUT} if pool.people else SHARES
+    return {role: share for role, share in shares.items() if role not in given}
 
 
-def _choose(pool: Pool, shares: list[dict[Role, float]], *, seed: int) -> dict[Role, NDArray[np.int64]]:
+def _choose(pool: Pool, shares: list[dict[Role, float]], *, seed: int) -> dict[Role, Ints]:
     """The places of every role's images; at least one of each class a role takes from."""
     rng = np.random.default_rng(derive(seed, "roles"))
     chosen: dict[Role, list[int]] = {role: [] for role in Role}
@@ -173,7 +175,7 @@ def _set_aside(pool: Pool, *, seed: int) -> tuple[Pool, Pool]:
     shuffled = np.random.default_rng(derive(seed, "people")).permutation(present)
     known = np.sort(shuffled[round(OTHERS * len(present)) :])
     mine = np.isin(pool.labels, known)
-    classes = tuple(pool.classes[label] for label in known) if pool.classes else ()
     kept = pool.take(np.flatnonzero(mine))
-    kept = replace(kept, labels=np.searchsorted(known, kept.labels), classes=classes)
-    return kept, pool.take(np.flatnonzero(~mine))
+    numbers = torch.from_numpy(np.searchsorted(known, kept.labels).astype(np.int64))
+    classes = tuple(pool.classes[label] for label in known) if pool.classes else ()
+    return replace(kept, part=kept.part.relabeled(numbers), classes=classes), pool.take(np.flatnonzero(~mine))

@@ -10,9 +10,9 @@ from references.packs import save_med
 from references.shared import PACKS, needs_packs
 from splitveil.check import UsageError
 from splitveil.data import ImageSet, Part, Role, read
-from splitveil.data import cifar as cifar_module
+from splitveil.data import cifar_packs as cifar_module
 
-CIFAR10_SHA256 = "a3b4daa5efb576fe7eef948a95f3fb6e5ecd5a2491bcfeef9f57b2ab3ab9c019"  # read(folder of all seven packs)
+CIFAR10_SHA256 = "6f4247ba63d6f4bb06a9188f65407eed5004c317d5a627285303a1256d875783"  # read(folder of all seven packs)
 CLASSES = np.array([f"class{k}" for k in range(10)])
 
 
