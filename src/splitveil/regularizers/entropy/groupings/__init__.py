@@ -1,0 +1,1 @@
+"""How the members of a class are divided: one file a way."""

@@ -1,0 +1,88 @@
+"""How the members of every class are divided.
+
+    partition    r_mk ≥ 0, Σ_k r_mk = 1        charged S + I_r, which bounds what the class leaks
+    weighting    several weightings of the whole class, charged by the widest
+
+A grouping may remember (centers, refitted at the end of an epoch) or learn (parameters, moved by `fit`), never both
+in the same tensor. It sees all classes at once as flat segments and never loops over them.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from splitveil.randomness import NoiseSource
+from splitveil.regularizers.entropy.members import Members
+
+Kind = Literal["partition", "weighting"]
+Rule = Literal["likelihood", "ascent", "penalty", "none"]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Where the members live: what a grouping needs to make its parameters."""
+
+    dim: int
+    n_classes: int
+    seed: int
+    like: Tensor  # device and dtype
+
+
+@dataclass(frozen=True)
+class Blend:
+    """Remembered variances, mixed into the batch's: v ← ℓ·v + (1 − ℓ)·var. Only the published code does this."""
+
+    var: Float[Tensor, "row group"]
+    trust: Float[Tensor, "row group"]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Memberships of every member in the groups of its class."""
+
+    weight: Float[Tensor, "member active"]
+    index: Int[Tensor, "member active"]  # row · n_groups + group
+    n_groups: int
+    kind: Kind = "partition"
+    center: Float[Tensor, "row group dim"] | None = None  # spread is taken about it; None: the weighted mean
+    prior: Float[Tensor, "row group"] | None = None  # remembered weights of the groups; None: their mass in the batch
+    blend: Blend | None = None
+
+
+class Grouping(nn.Module, ABC):
+    """How the members of every class are divided. All classes at once."""
+
+    uses_labels: ClassVar[bool] = True
+    default_rule: ClassVar[Rule] = "none"
+    remembers: ClassVar[bool] = False
+
+    def build(self, space: Space) -> None:
+        """Make parameters and buffers, once the space is known. Default: none."""
+
+    @abstractmethod
+    def forward(self, members: Members, source: NoiseSource) -> Groups:
+        """The groups the encoder is charged for."""
+
+    def learned(self, members: Members, source: NoiseSource) -> Groups:
+        """The groups whose parameters `fit` moves. Default: those of `forward`."""
+        return self.forward(members, source)
+
+    def refit(
+        self,
+        points: Float[Tensor, "member dim"],
+        labels: Int[Tensor, "member"],
+        *,
+        noise_var: float,
+        generator: torch.Generator,
+    ) -> None:
+        """Refit what is remembered from the reservoir. Default: nothing is."""
+
+
+def soft(r: Float[Tensor, "member group"], members: Members) -> Int[Tensor, "member group"]:
+    """The index of every group of each member's class."""
+    n = r.shape[1]
+    return members.row.unsqueeze(1) * n + torch.arange(n, device=r.device)

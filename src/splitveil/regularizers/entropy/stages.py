@@ -1,0 +1,40 @@
+"""Two surrogates in one run: a light one first, a finer one later.
+
+    epoch < at_epoch     the first is charged
+    epoch ≥ at_epoch     the second is; it has been fitted since the epoch before
+
+In that epoch the second's class gate learns the running statistics of M/B, so that its constants need not be set by
+hand (`Share(slope=None, level=None)`).
+"""
+
+from typing import final
+
+from splitveil.check import at_least
+from splitveil.regularizers.base import Penalty, Progress, Regularizer, Step
+
+
+@final
+class Staged(Regularizer):
+    """`first` until `at_epoch`, then `second`."""
+
+    def __init__(self, first: Regularizer, second: Regularizer, *, at_epoch: int) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+        self.at_epoch = int(at_least("at_epoch", at_epoch, 1))
+
+    def forward(self, step: Step) -> Penalty:
+        stage = self.first if step.progress.epoch < self.at_epoch else self.second
+        penalty: Penalty = stage(step)
+        return penalty
+
+    def fit(self, step: Step) -> None:
+        if step.progress.epoch < self.at_epoch:
+            self.first.fit(step)
+        if step.progress.epoch >= self.at_epoch - 1:
+            self.second.fit(step)
+
+    def end_epoch(self, progress: Progress) -> None:
+        if progress.epoch < self.at_epoch:
+            self.first.end_epoch(progress)
+        if progress.epoch >= self.at_epoch - 1:
+            self.second.end_epoch(progress)
