@@ -18,7 +18,7 @@ import torch
 from splitveil.cli.runs import environment
 from splitveil.data import Augment, read
 from splitveil.mechanisms import Gaussian
-from splitveil.networks import REFERENCES
+from splitveil.networks import vgg11
 from splitveil.split import Bottleneck, Normalize, cut
 from splitveil.training import Recipe, accuracy, train
 
@@ -27,10 +27,9 @@ def measure(data_path: str, *, std: float, epochs: int, seed: int, device: str, 
     """Train one client and measure it."""
     data = read(data_path)
     torch.manual_seed(seed)
-    reference = REFERENCES["vgg11"]
     split = cut(
-        reference.factory(n_classes=data.n_classes, image_shape=data.image_shape),
-        after=reference.cut,
+        vgg11(n_classes=data.n_classes, image_shape=data.image_shape),
+        after=vgg11.cut,
         bottleneck=Bottleneck(channels=8, activation="sigmoid"),
         mechanism=Gaussian(std=std),
         normalize=Normalize(mean=(0.5,) * 3, std=(0.25,) * 3),

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from splitveil.cli.runs import environment
 from splitveil.data import Augment, ImageSet, Part, batches
 from splitveil.mechanisms import Gaussian
-from splitveil.networks import REFERENCES
+from splitveil.networks import small_cnn, vgg11
 from splitveil.regularizers.base import Progress
 from splitveil.split import Bottleneck, Split, cut
 from splitveil.training import Recipe
@@ -34,9 +34,9 @@ STD = 0.1
 def make_split(network: str, shape: tuple[int, int, int], device: torch.device) -> Split:
     """A fresh cut network."""
     torch.manual_seed(0)
-    reference = REFERENCES[network]
+    reference = {"vgg11": vgg11, "small-cnn": small_cnn}[network]
     split = cut(
-        reference.factory(n_classes=10, image_shape=shape),
+        reference(n_classes=10, image_shape=shape),
         after=reference.cut,
         bottleneck=Bottleneck(channels=8, activation="sigmoid"),
         mechanism=Gaussian(std=STD),

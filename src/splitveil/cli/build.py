@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from splitveil.check import UsageError
+from splitveil.check import UsageError, one_of
 from splitveil.cli import catalog
 from splitveil.cli.config import Config
 from splitveil.data import ImageSet, read
@@ -32,7 +32,7 @@ def build_split(config: Config, *, image_shape: tuple[int, int, int], n_classes:
     model, default_cut = _model(config.model.name, image_shape=image_shape, n_classes=n_classes)
     if fresh and config.model.init is not None:
         load_weights(model, Path(config.model.init))
-    after = config.model.cut or default_cut
+    after = default_cut if config.model.cut is None else str(config.model.cut)
     if after is None:
         raise UsageError(
             f"model.cut: say after which submodule {config.model.name} is cut, as in -s model.cut=features.3"
@@ -104,16 +104,19 @@ def load_weights(module: nn.Module, path: Path) -> None:
 def _model(name: str, *, image_shape: tuple[int, int, int], n_classes: int) -> tuple[nn.Module, str | None]:
     facts = {"n_classes": n_classes, "image_shape": image_shape}
     if ":" not in name:
-        catalog.one_of("model.name: network", name, [*catalog.NETWORKS])
+        one_of("model.name: network", name, [*catalog.NETWORKS])
         reference = catalog.NETWORKS[name].load()
-        return reference.factory(**facts), reference.cut
+        return reference(**facts), reference.cut
     module_name, _, attribute = name.partition(":")
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"model.name: cannot load {name!r} ({error}); it must be importable from here") from None
     wanted = inspect.signature(factory).parameters
-    model = factory(**{key: value for key, value in facts.items() if key in wanted})
+    try:
+        model = factory(**{key: value for key, value in facts.items() if key in wanted})
+    except Exception as error:  # whatever the user's own code raises
+        raise UsageError(f"model.name: calling {name} failed: {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
         raise UsageError(f"model.name: {name} returned a {type(model).__name__}, wanted a torch nn.Module")
     return model, None

@@ -24,11 +24,13 @@ class Entry:
 
 NETWORKS = {
     "small-cnn": Entry(
-        "splitveil.networks:small_cnn", "two convolutions on the client, two on the server; minutes on a CPU"
+        "splitveil.networks:small_cnn", "three convolutions, two of them on the client; seconds an epoch on a CPU"
     ),
-    "vgg11": Entry(
-        "splitveil.networks:vgg11", "VGG11-BN cut after two convolutions, as the literature does; 32 or 64 px"
-    ),
+    "vgg11": Entry("splitveil.networks:vgg11", "VGG11-BN cut after two convolutions, as the literature does"),
+    "resnet20": Entry("splitveil.networks:resnet20", "the CIFAR ResNet of 20 layers"),
+    "resnet18": Entry("splitveil.networks:resnet18", "ResNet-18 with a stem for small images"),
+    "mobilenet-v2": Entry("splitveil.networks:mobilenet_v2", "MobileNetV2 with a stem for small images"),
+    "vit": Entry("splitveil.networks:vit", "a small vision transformer; its features are tokens"),
 }
 
 DATASETS = {

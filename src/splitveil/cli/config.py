@@ -31,7 +31,9 @@ class ModelConfig:
     """Which network, and where it is cut."""
 
     name: str = "small-cnn"  # a name of `splitveil list networks`, or package.module:factory
-    cut: str | None = None  # submodule after which it is cut; the network's own default if left out
+    cut: str | int | None = (
+        None  # submodule after which it is cut (1 in YAML is "1"); the network's own default if left out
+    )
     bottleneck: Bottleneck | None = field(default_factory=lambda: Bottleneck(channels=8, activation="sigmoid"))
     init: str | None = None  # weights of the whole network, .safetensors
 

@@ -50,18 +50,17 @@ class Catalog(StrEnum):
     attacks = "attacks"
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool | None) -> None:
     if asked:
         typer.echo(f"splitveil {__version__}")
         raise typer.Exit
 
 
+Version = Annotated[bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
+
+
 @app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None: ...
+def _root(version: Version = None) -> None: ...
 
 
 @app.command()
