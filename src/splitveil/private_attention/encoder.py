@@ -14,6 +14,7 @@ from torch import Tensor
 from splitveil.check import UsageError
 from splitveil.private_attention.kernel import Kernel
 from splitveil.private_attention.lattice import (
+    FEATURE_BITS,
     FEATURE_CAP,
     enforce_cap,
     exact_product,
@@ -78,10 +79,17 @@ class Encoder:
         total = torch.zeros(self.shape, dtype=torch.int64, device=keys.device)
         for rows in group_rows(ids, len(keys)).values():
             index = torch.tensor(rows, device=keys.device)
-            sums = self.rows(keys[index], values[index])
-            for h in range(self.heads):
-                total[h] += shorten(sums[h], cap)
+            total += torch.stack([shorten(head, cap) for head in self.rows(keys[index], values[index])])
         return total
+
+    def features(
+        self, keys: Float[Tensor, "row d"], head: int = 0
+    ) -> tuple[Float[Tensor, "row d"], Float[Tensor, "feature row"]]:
+        """Keys as they count (centered, clipped) and their φ, in real units. For public keys."""
+        center = _of_head(self.bounds.key_center, head, keys)
+        unit = to_unit_ball(keys, self.bounds.key_norm, center)
+        phi = enforce_cap(self.kernel.lift(unit.T.contiguous()).trunc_(), FEATURE_CAP)
+        return unit * self.bounds.key_norm, phi * (self.kernel.norm / (1 << FEATURE_BITS))
 
     def _sum(self, keys: Tensor, values: Tensor, head: int) -> Int[Tensor, "feature column"]:
         unit_keys = to_unit_ball(keys, self.bounds.key_norm, _of_head(self.bounds.key_center, head, keys))

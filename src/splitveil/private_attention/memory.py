@@ -133,5 +133,8 @@ class PrivateKV:
             )
         return cls(facts, moments)
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self  # never changes; copying a network that holds it needs no second one
+
     def __reduce__(self) -> NoReturn:
         raise UsageError("a PrivateKV is not pickled; use .save(folder) and PrivateKV.load(folder)")

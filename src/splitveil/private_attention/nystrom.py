@@ -93,7 +93,8 @@ class NystromKernel(Kernel):
 
     def basis(self, q: Float[Tensor, "*batch d"], beta: float) -> Float[Tensor, "*batch feature"]:
         inner: Tensor = q @ (self._unit * (beta / self.beta * self._exponent / self._query_norm)).to(q).T
-        return inner.exp() @ self._whiten.to(q).T
+        features: Tensor = inner.exp() @ self._whiten.to(q).T
+        return features
 
     def fold(
         self, moments: Float[Tensor, "*head feature column"], beta: float

@@ -43,6 +43,7 @@ class Monomials:
 
     def __init__(self, d: int, degree: int) -> None:
         tuples = [list(combinations_with_replacement(range(d), j)) for j in range(degree + 1)]
+        self.indices = tuples
         self.sizes = [len(block) for block in tuples]
         self.roots = [torch.tensor([_root_multinomial(t) for t in block], dtype=torch.float64) for block in tuples]
         self.first = [torch.tensor([t[0] if t else d for t in block]) for block in tuples]  # 1 begins with none: d

@@ -51,9 +51,9 @@ class QueryPlan:
 
     def answer(self, q: Float[Tensor, "*batch d"]) -> Answer:
         """For several heads the second-last axis of q is the head."""
-        norm = q.square().sum(-1, keepdim=True).sqrt()
-        far = norm > self._limit * (1 + TOLERANCE)
-        q = torch.where(far, q * (self._limit / norm.clamp_min(self._limit)), q)
+        square = q.square().sum(-1, keepdim=True)
+        far = square > (self._limit * (1 + TOLERANCE)) ** 2
+        q = torch.where(far, q * (self._limit / square.clamp_min(self._limit**2).sqrt()), q)  # no √0 in the gradient
         basis = self._facts.kernel.basis(q, self._beta)
         sums = (
             basis @ self._folded[0] if self._facts.heads == 1 else torch.einsum("...hm,hmc->...hc", basis, self._folded)
