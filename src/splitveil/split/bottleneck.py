@@ -4,7 +4,8 @@
     server:  h' = expand(z_sent)                 expand:  channels → C
 
 3×3 convolutions with bias for feature maps [batch, C, height, width]; linear maps for tokens [batch, token, C] and
-vectors [batch, C]. The sigmoid keeps features in (0, 1), so one noise level means the same for every network.
+vectors [batch, C]. Maps must have their channels first. The sigmoid keeps features in (0, 1), so one noise level means
+the same for every network.
 
 Source: Li et al., "ResSFL" (CVPR 2022): 8 channels on VGG11's 128 make 8×8×8 features of a 32×32 image.
 """

@@ -48,6 +48,8 @@ def cut(
     try:
         front, back = halve(model, _known(model, after))
         z = None if example is None else probe.features(_stack(normalize=normalize, body=front), example)
+        if z is not None:
+            probe.check_logits(back, z)
     except Obstacle as obstacle:
         raise UsageError(_explain(model, after, obstacle, example)) from obstacle
     squeeze, expand = (None, _Copy()) if bottleneck is None or z is None else bottleneck.build(z)

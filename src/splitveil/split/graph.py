@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from splitveil.split.obstacle import Obstacle
+from splitveil.split.obstacle import PICK, Obstacle
 from splitveil.split.tracing import Traced
 
 
@@ -26,7 +26,7 @@ def find(graph: fx.Graph, name: str) -> fx.Node:
     result = graph.output_node().args[0]
     if not isinstance(result, fx.Node):
         kind = type(result).__name__.removeprefix("immutable_")  # as torch.fx records containers
-        raise Obstacle(f"the model's output is a {kind}, not a tensor")
+        raise Obstacle(f"the model's output is a {kind}, not a tensor; {PICK}")
     server = _dependents(call)
     if graph.output_node() not in server:
         raise Obstacle("the output does not depend on it")

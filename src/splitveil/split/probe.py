@@ -8,16 +8,22 @@ import torch
 from torch import Tensor, nn
 
 from splitveil.check import UsageError
-from splitveil.split.obstacle import Obstacle
+from splitveil.split.obstacle import PICK, Obstacle
 
 
 def features(encoder: nn.Module, example: Tensor) -> Tensor:
     """What the encoder makes of the example, if it can be sent: floats, one row a sample."""
     z = _run(encoder, example)
     if not is_features(z, len(example)):
-        shape = f" of shape {tuple(z.shape)}" if isinstance(z, Tensor) else ""
-        raise Obstacle(f"its output is a {type(z).__name__}{shape}, not a tensor of floats with one row a sample")
+        raise Obstacle(f"its output is {_say(z)}, not a tensor of floats with one row a sample")
     return z
+
+
+def check_logits(head: nn.Module, z: Tensor) -> None:
+    """See that the rest of the model answers with one row of class scores a sample."""
+    logits = _run(head, z)
+    if not (is_features(logits, len(z)) and logits.ndim == 2):
+        raise Obstacle(f"the model's output is {_say(logits)}, not a tensor of class scores; {PICK}")
 
 
 def named_features(model: nn.Module, example: Tensor) -> set[str]:
@@ -41,6 +47,10 @@ def named_features(model: nn.Module, example: Tensor) -> set[str]:
 def is_features(value: object, n_samples: int) -> TypeGuard[Tensor]:
     """Whether the value is a floating-point tensor with one row a sample."""
     return isinstance(value, Tensor) and value.is_floating_point() and value.ndim >= 2 and len(value) == n_samples
+
+
+def _say(value: object) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 def _run(module: nn.Module, example: Tensor) -> object:

@@ -4,6 +4,7 @@ Only the root and the modules around the cut are traced with torch.fx; every oth
 control flow, dropout and batch statistics inside them are untouched, and few models are beyond it.
 """
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, fx, nn
 from splitveil.split.modes import unify
 from splitveil.split.obstacle import Obstacle
 
+QUESTIONS = (getattr, operator.getitem, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 CONSTANT = "_tensor_constant"  # torch.fx leaves tensors made in forward on the model under this name
 
 
@@ -37,6 +39,11 @@ class _Opening(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return module_qualified_name not in self.opened
 
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        """Answer one question about the input without seeing it: its dtype is the model's."""
+        answer = _same_dtype(obj.node, of_model=next(self.root.parameters(), torch.empty(0)).dtype)
+        return super().to_bool(obj) if answer is None else answer
+
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
         return root_fn, [self.root, self.create_proxy("placeholder", "x", (), {})]  # other arguments keep defaults
 
@@ -55,7 +62,7 @@ def trace(model: nn.Module, opened: Sequence[str]) -> Traced:
     finally:
         for module, mode in zip(through, was_training, strict=True):
             module.training = mode
-    graph = unify(training.graph, evaluation.graph)
+    graph = _pruned(unify(training.graph, evaluation.graph))
     for name, constant in training.constants.items():
         if not torch.equal(constant, evaluation.constants[name]):
             raise Obstacle("the forward pass around it makes a tensor that differs from call to call")
@@ -73,3 +80,25 @@ def _trace_once(model: nn.Module, opened: Sequence[str]) -> Traced:
         left = [name for name in vars(model) if name.startswith(CONSTANT) and name not in before]
         constants = {name: vars(model).pop(name) for name in left}  # the model is the user's: leave it as it was
     return Traced(graph, constants)
+
+
+def _same_dtype(question: fx.Node, *, of_model: torch.dtype) -> bool | None:
+    """The answer to `a.dtype == b.dtype` or `!=`, or None to any other question."""
+    if question.target not in (operator.eq, operator.ne):
+        return None
+    dtypes = [of_model if _is_dtype(side) else side for side in question.args]
+    if not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
+        return None
+    return (dtypes[0] == dtypes[1]) is (question.target is operator.eq)
+
+
+def _is_dtype(side: object) -> bool:
+    return isinstance(side, fx.Node) and side.target is getattr and side.args[1] == "dtype"
+
+
+def _pruned(graph: fx.Graph) -> fx.Graph:
+    """The graph without questions whose answers nothing uses: they would tie weights to the side that asked."""
+    for node in reversed(list(graph.nodes)):
+        if not node.users and (node.op == "get_attr" or node.target in QUESTIONS):
+            graph.erase_node(node)
+    return graph
