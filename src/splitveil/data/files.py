@@ -6,6 +6,8 @@ Decoding is the same function as for resident images, so both give the same bits
 """
 
 import hashlib
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -61,7 +63,8 @@ class PixelFiles:
 
     def decode(self, places: Sequence[int]) -> Pixels:
         """Pixels of the files at `places`, in main memory."""
-        return _stacked([self._one(place) for place in places], self.image_shape)
+        rows = [self._one(place) for place in places]
+        return torch.from_numpy(np.stack(rows) if rows else np.empty((0, *self.image_shape), np.uint8))
 
     def _one(self, place: int) -> np.ndarray:
         channels, height, width = self.image_shape
@@ -86,26 +89,29 @@ class PixelFiles:
 
         Threads do it: Pillow decodes outside Python's lock.
         """
+        pixels = np.empty((len(self) if keep else 0, *self.image_shape), np.uint8)
 
-        def one(place: int) -> np.ndarray | str:
+        def trouble(place: int) -> str | None:
             try:
-                pixels = self._one(place)
+                decoded = self._one(place)
             except UsageError as error:
                 return str(error)
-            return pixels if keep else pixels[:0]
+            if keep:
+                pixels[place] = decoded
+            return None
 
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
-            results = list(pool.map(one, range(len(self))))
-        readable = [result for result in results if not isinstance(result, str)] if keep else []
-        unreadable = {place: result for place, result in enumerate(results) if isinstance(result, str)}
-        return _stacked(readable, self.image_shape), unreadable
+            lines = list(pool.map(trouble, range(len(self))))
+        unreadable = {place: line for place, line in enumerate(lines) if line is not None}
+        readable = np.delete(pixels, list(unreadable), axis=0) if keep and unreadable else pixels
+        return torch.from_numpy(readable), unreadable
 
     def stream(self, pieces: Sequence[Tensor]) -> Iterator[Pixels]:
         """Pixels of one batch after another on the device, decoded ahead by worker processes."""
         loader = DataLoader(
             _Decoded(self, pieces),
             batch_size=None,
-            num_workers=self.workers,
+            num_workers=min(self.workers, _n_cpus()),
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # else it would take numbers from the global one
         )
@@ -135,8 +141,8 @@ class _Decoded(Dataset):
             return str(error)
 
 
-def _stacked(images: list[np.ndarray], image_shape: tuple[int, int, int]) -> Pixels:
-    return torch.from_numpy(np.stack(images) if images else np.empty((0, *image_shape), np.uint8))
+def _n_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _fingerprint(path: Path) -> bytes:

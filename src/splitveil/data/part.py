@@ -140,7 +140,7 @@ class Part:
 
 def channels_last_part(images: NDArray[np.uint8], labels: NDArray[np.integer]) -> Part:
     """A resident part out of images (N, H, W, C)."""
-    pixels = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    pixels = np.array(images.transpose(0, 3, 1, 2), order="C")  # a copy: what was read from a file is not writable
     return Part(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
 
 

@@ -5,7 +5,6 @@ channels 1:    gray (ITU-R 601 luma)            channels 3:    color, transparen
 """
 
 import struct
-import warnings
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,10 +38,9 @@ def is_picture(path: Path) -> bool:
 def look(path: Path) -> Header:
     """Size and kind of an image without decoding it."""
     try:
-        with warnings.catch_warnings(), Image.open(path) as image:
-            warnings.simplefilter("ignore")  # odd EXIF entries; the image is judged by whether it decodes
+        with Image.open(path) as image:
             width, height = image.size
-            if image.getexif().get(ORIENTATION, 1) >= 5:
+            if width != height and image.getexif().get(ORIENTATION, 1) >= 5:  # reading it may decode a PNG
                 width, height = height, width
             return Header(height, width, image.mode in GRAY_MODES)
     except UNREADABLE as error:
@@ -52,8 +50,7 @@ def look(path: Path) -> Header:
 def decode(path: Path, *, size: int | None, channels: int) -> NDArray[np.uint8]:
     """The pixels (H, W, channels) of an image file."""
     try:
-        with warnings.catch_warnings(), Image.open(path) as opened:
-            warnings.simplefilter("ignore")
+        with Image.open(path) as opened:
             image = _in_mode(ImageOps.exif_transpose(opened), "L" if channels == 1 else "RGB")
             if size is not None:
                 image = ImageOps.fit(image, (size, size), method=Image.Resampling.LANCZOS)

@@ -6,8 +6,10 @@ records, and any other name is refused: nothing of a file is ever looked up, imp
     numpy.core.multiarray._reconstruct, numpy.ndarray, numpy.dtype   →   shape, type and bytes, checked, then an array
 """
 
+import io
 import math
 import pickle
+import pickletools
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ NONSENSE = (
     AttributeError,
     OverflowError,
     MemoryError,
+    RecursionError,
 )
 
 
@@ -100,8 +103,9 @@ class _Reader(pickle.Unpickler):
 def read_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in a pickle: text keys; values are numbers, text, lists and arrays. Anything else is refused."""
     try:
-        with path.open("rb") as file:
-            content = _plain(_Reader(file, encoding="latin-1").load())
+        stream = path.read_bytes()
+        _check_memo(stream)
+        content = _plain(_Reader(io.BytesIO(stream), encoding="latin-1").load())
     except OSError as error:
         raise bad_file(path, f"cannot be read ({error.strerror})") from error
     except NONSENSE as error:
@@ -110,6 +114,13 @@ def read_pickle(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise bad_file(path, f"holds a {type(content).__name__}, wanted a dictionary")
     return content
+
+
+def _check_memo(stream: bytes) -> None:
+    """Refuse a memo place beyond the number of steps: the machine would set aside memory up to it."""
+    for step, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
+        if opcode.name in {"PUT", "BINPUT", "LONG_BINPUT"} and int(argument or 0) > step:
+            raise pickle.UnpicklingError("it asks for more memory than it can use")
 
 
 def _plain(value: Any) -> Any:
