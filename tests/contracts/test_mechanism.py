@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from splitveil.dp import NonPrivate
 from splitveil.mechanisms import (
@@ -163,3 +163,25 @@ def test_noise_of_the_stated_scale_is_accepted_and_any_other_rejected(mechanism:
         assert measured == pytest.approx(mechanism.noise_std, rel=0.05)
         for wrong in (0.5, 0.85, 1.15, 2.0):
             assert measured != pytest.approx(wrong * mechanism.noise_std, rel=0.05)
+
+
+class _Sending(nn.Module):
+    def __init__(self, mechanism: Mechanism) -> None:
+        super().__init__()
+        self.mechanism = mechanism
+
+    def forward(self, z: Tensor, noise: tuple[Tensor, ...]) -> Tensor:
+        return self.mechanism.send(z, noise)
+
+
+@every
+def test_send_exports_as_a_graph_of_z_and_noise_for_any_batch(mechanism: Mechanism) -> None:
+    """What deployment ships: the noise comes in from outside, the batch size is open."""
+    batch = torch.export.Dim("batch", min=2)
+    z = features()
+    noise = mechanism.draw(z.shape, SeededSource(0), device=CPU)
+    dynamic = {"z": {0: batch}, "noise": tuple({0: batch} for _ in noise)}
+    exported = torch.export.export(_Sending(mechanism), (z, noise), dynamic_shapes=dynamic, strict=False).module()
+    other = features((9, 8, 4, 4))
+    noise = mechanism.draw(other.shape, SeededSource(1), device=CPU)
+    assert torch.equal(exported(other, noise), mechanism.send(other, noise))
