@@ -48,8 +48,8 @@ def test_an_unfitted_decoder_is_near_the_mean_image_after_its_trunk_is_silenced(
     x = torch.rand(50, 1, 28, 28, generator=stream(0, "x")) * 0.5 + 0.1
     z = torch.randn(50, 4, 7, 7, generator=stream(0, "z")) * 30 + 100
     network.calibrate(x, z)
-    torch.nn.init.zeros_(network.trunk.rest[-1].weight)
-    torch.nn.init.zeros_(network.trunk.rest[-1].bias)
+    torch.nn.init.zeros_(network.trunk.rest[-2].weight)
+    torch.nn.init.zeros_(network.trunk.rest[-2].bias)
     torch.testing.assert_close(network(z)[0], x.mean(0), atol=1e-5, rtol=0)
 
 

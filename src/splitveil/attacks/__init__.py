@@ -2,12 +2,13 @@
 
 from splitveil.attacks.averaging import Averaged
 from splitveil.attacks.base import Attack, Health, Inverter, Need, Watch
-from splitveil.attacks.decoder import DecoderAttack
+from splitveil.attacks.decoder import DecoderAttack, Objective
 from splitveil.attacks.knowledge import Knowledge, grant
 from splitveil.attacks.oracle import CallableOracle, ClientOracle, Oracle, oracle_of
 from splitveil.attacks.pairs import AveragedPairs, Pairs, PairSource, QueriedPairs, RecordedPairs, Seen
 from splitveil.attacks.ridge import Ridge
 from splitveil.attacks.threat import Box, Threat
+from splitveil.networks.decoders import Rung
 
 __all__ = [
     "Attack",
@@ -21,12 +22,14 @@ __all__ = [
     "Inverter",
     "Knowledge",
     "Need",
+    "Objective",
     "Oracle",
     "PairSource",
     "Pairs",
     "QueriedPairs",
     "RecordedPairs",
     "Ridge",
+    "Rung",
     "Seen",
     "Threat",
     "Watch",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from splitveil.attacks.oracle import Oracle
-from splitveil.attacks.pairs import PairSource, QueriedPairs, RecordedPairs, joined
+from splitveil.attacks.pairs import PairSource, QueriedPairs, RecordedPairs
 from splitveil.attacks.threat import Box, Threat
 from splitveil.check import UsageError
 from splitveil.data import Part
@@ -48,7 +48,7 @@ def grant(
         raise UsageError(f"{threat.name} needs the private training images; give `private`, or attack as an outsider")
     if threat.box is Box.WHITE and oracle.client is None:
         raise UsageError(f"{threat.name} needs the client itself, got a function; attack it as a black box")
-    own = joined(auxiliary, private) if threat.insider and private is not None else auxiliary
+    own = auxiliary.joined(private) if threat.insider and private is not None else auxiliary
     if threat.box is Box.QUERY_FREE:
         return Knowledge(threat, own, n_classes, None, None, None)
     pairs, choosing = _ask(threat, oracle, own, selection, seed)

@@ -119,8 +119,3 @@ class AveragedPairs(PairSource):
 def mean_release(seen: Seen, releases: int) -> Seen:
     """One release in place of T: their mean."""
     return Seen(seen.z_sent[:releases].mean(0, keepdim=True), seen.y)
-
-
-def joined(one: Part, other: Part) -> Part:
-    """Both parts as one."""
-    return Part(torch.cat([one.pixels, other.pixels]), torch.cat([one.labels, other.labels]))

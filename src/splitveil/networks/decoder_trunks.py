@@ -1,6 +1,6 @@
 """The convolutional trunks of the decoder ladder: a map → logits of an image.
 
-    conv       conv → conv → (transposed conv, half the channels) per doubling → conv
+    conv       conv → conv → (transposed conv, half the channels) per doubling but one → conv → pixel shuffle
     residual   block C→64 → 8 blocks of 64 → (transposed conv) per doubling → block 64→channels
 
 `residual` is the inversion network of the split-inference literature: about 0.71 M parameters from an 8×8×8 cut to a
@@ -51,13 +51,15 @@ class ConvTrunk(nn.Module):
         self.image_size = image_shape[1:]
         self.first = nn.Sequential(nn.Conv2d(channels, WIDTH, 3, padding=1, bias=False), nn.BatchNorm2d(WIDTH))
         layers: list[nn.Module] = [nn.ReLU(), *_conv(WIDTH, WIDTH)]
-        wide = WIDTH
-        for _ in range(doublings(size, self.image_size)):
+        n, wide = doublings(size, self.image_size), WIDTH
+        for _ in range(n - 1):
             narrow = max(MIN_WIDTH, wide // 2)
             up = nn.ConvTranspose2d(wide, narrow, 4, stride=2, padding=1, bias=False)
             layers += [up, nn.BatchNorm2d(narrow), nn.ReLU()]
             wide = narrow
-        self.rest = nn.Sequential(*layers, nn.Conv2d(wide, image_shape[0], 3, padding=1))
+        fold = 2 if n else 1  # the last doubling is painted as four pictures: no wide map at full size
+        last = nn.Conv2d(wide, fold**2 * image_shape[0], 3, padding=1)
+        self.rest = nn.Sequential(*layers, last, nn.PixelShuffle(fold))
 
     def forward(self, h: Map, condition: Condition | None) -> Picture:
         """Logits of the image; `condition` is added to each place of the first layer's output."""

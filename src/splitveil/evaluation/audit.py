@@ -1,0 +1,51 @@
+"""An audit of anything that turns images into features: a client of ours, a module, or a black box behind a function.
+
+result = splitveil.audit(my_encoder, my_images)
+result.best.leak, result.reasons
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from splitveil.check import UsageError
+from splitveil.data import ImageSet
+from splitveil.evaluation.evaluate import Progress, evaluate
+from splitveil.evaluation.result import Result
+from splitveil.evaluation.roles import Roles, split_roles
+from splitveil.evaluation.suite import Suite
+
+
+def audit(
+    client: object,
+    images: ImageSet | Tensor | np.ndarray,
+    *,
+    suite: str | Suite = "cheap",
+    labels: Tensor | np.ndarray | None = None,
+    seeds: Sequence[int] = (0,),
+    out: Path | None = None,
+    keep_samples: bool | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """What a suite of attacks reconstructs from what this client sends.
+
+    `client` is a Client, an nn.Module (its output is what is sent), or any function from images to features, which is
+    attacked as a black box. `images` is an image set with roles, or an array [image, channel, height, width] in [0, 1]
+    that is dealt out here, always the same way: 60 % to the attacker, 15 % to choose checkpoints, 25 % victims.
+    """
+    data = images if isinstance(images, ImageSet) else _roles(images, labels)
+    return evaluate(client, suite, data, seeds=seeds, out=out, keep_samples=keep_samples, progress=progress)
+
+
+def _roles(images: Tensor | np.ndarray, labels: Tensor | np.ndarray | None) -> Roles:
+    tensor = torch.as_tensor(images)
+    if tensor.ndim != 4 or not tensor.is_floating_point():
+        got = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+        raise UsageError(f"images must be floats in [0, 1] of shape [image, channel, height, width], got {got}")
+    named = None if labels is None else torch.as_tensor(labels)
+    if named is not None and (named.shape != tensor.shape[:1] or named.is_floating_point()):
+        raise UsageError(f"labels must be {len(tensor)} integers, got {named.dtype} of shape {tuple(named.shape)}")
+    return split_roles(tensor.float(), named)

@@ -1,0 +1,114 @@
+"""When a number should not be believed: the preflight flags, each a small pure function.
+
+A flag never changes a number. It is shown beside it, and the headline of a flagged attack is `unreliable`. A check that
+could not be made (one seed, no bound, no undefended client) is listed as not checked rather than passed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from splitveil.attacks import Health
+from splitveil.metrics import Interval
+
+OVERFIT = 0.5  # an error on the fitted images below this share of the selection error is memory, not inversion
+FAILS = 0.2  # an attack that leaks less than this from an undefended client does not work at all
+UNSTABLE = 0.1  # spread of the mean MSE over attack seeds, relative to their mean
+
+
+class FlagName(StrEnum):
+    """The eight ways a number can mislead."""
+
+    STILL_FALLING = "loss still falling"
+    OVERFITTED = "train ≪ validation"
+    NO_BETTER_THAN_PRIOR = "no better than the prior"
+    FAILS_UNDEFENDED = "fails on the undefended model"
+    BLACK_BEATS_WHITE = "black box beats white box"
+    UNSTABLE = "unstable across attack seeds"
+    NO_AVERAGING = "random mechanism but no averaging tried"
+    BELOW_BOUND = "measured error below a proved bound"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One reason not to believe a number."""
+
+    name: FlagName
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+@runtime_checkable
+class BoundLike(Protocol):
+    """What a flag reads of a bound on the MSE."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def side(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+
+
+def still_falling(health: Health) -> Flag | None:
+    """The budget ended before the selection error was flat: a longer attack would do better."""
+    if not health.still_falling:
+        return None
+    return Flag(FlagName.STILL_FALLING, f"after {health.steps} steps; train the attack longer")
+
+
+def overfitted(health: Health) -> Flag | None:
+    """The attack remembers its own images far better than it inverts others."""
+    train, selection = health.train_mse, health.selection_mse
+    if train is None or selection is None or train >= OVERFIT * selection:
+        return None
+    return Flag(FlagName.OVERFITTED, f"mse {train:.4g} on fitted images, {selection:.4g} on selection images")
+
+
+def no_better_than_prior(mse: Interval, prior_mse: float) -> Flag | None:
+    """The attack cannot be told from answering with the mean auxiliary image."""
+    if mse.high < prior_mse:
+        return None
+    return Flag(FlagName.NO_BETTER_THAN_PRIOR, f"mse {mse}, the mean image has {prior_mse:.4g}")
+
+
+def fails_undefended(undefended_leak: float | None) -> Flag | None:
+    """The same attack learns next to nothing from an undefended client, so its failure here says nothing."""
+    if undefended_leak is None or undefended_leak >= FAILS:
+        return None
+    return Flag(FlagName.FAILS_UNDEFENDED, f"leak {undefended_leak:.2f} there")
+
+
+def black_beats_white(white: Interval, black: Interval) -> Flag | None:
+    """An attacker that knows less does better: the white-box attack is not as good as it can be."""
+    if black.high >= white.low:
+        return None
+    return Flag(FlagName.BLACK_BEATS_WHITE, f"black box {black}, white box {white}")
+
+
+def unstable(mean_mse_by_seed: Sequence[float]) -> Flag | None:
+    """Attack seeds disagree: the best of more seeds would do better."""
+    if len(mean_mse_by_seed) < 2:
+        return None
+    spread = (max(mean_mse_by_seed) - min(mean_mse_by_seed)) * len(mean_mse_by_seed) / sum(mean_mse_by_seed)
+    if spread <= UNSTABLE:
+        return None
+    return Flag(FlagName.UNSTABLE, f"mse from {min(mean_mse_by_seed):.4g} to {max(mean_mse_by_seed):.4g}")
+
+
+def no_averaging(is_random: bool, releases_tried: Sequence[int]) -> Flag | None:
+    """Noise that is drawn anew can be averaged away, and nobody tried."""
+    if not is_random or any(releases > 1 for releases in releases_tried):
+        return None
+    return Flag(FlagName.NO_AVERAGING, "each attack saw one release of each input")
+
+
+def below_bound(mse: Interval, bounds: Sequence[BoundLike]) -> Flag | None:
+    """The attack beats what no attack can: the bound, its assumptions or the measurement is wrong."""
+    proved = [bound.value for bound in bounds if bound.kind == "proved" and bound.side == "at_least"]
+    if not proved or mse.high >= max(proved):
+        return None
+    return Flag(FlagName.BELOW_BOUND, f"mse {mse}, bound {max(proved):.4g}")

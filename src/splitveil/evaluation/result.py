@@ -1,0 +1,129 @@
+"""What an evaluation found: frozen records that survive JSON unchanged.
+
+    Result.from_json(result.to_json()) == result
+
+Numbers carry their intervals, flags carry their reasons, and the headline says itself when it should not be believed.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from splitveil.check import UsageError
+from splitveil.evaluation.flags import Flag, FlagName
+from splitveil.metrics import Interval
+
+SCHEMA_VERSION = 1  # raised whenever a field changes its meaning
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """What one attack under one threat model achieved, over all its seeds."""
+
+    attack: str
+    knowledge: str
+    releases: int
+    seeds: tuple[int, ...]
+    mse: Interval
+    psnr: Interval
+    ssim: Interval | None  # None: the images are smaller than its window
+    lpips: Interval | None  # None: neither gray nor RGB
+    leak: Interval
+    train_mse: float | None  # on the attacker's own images, mean over seeds
+    selection_mse: float | None
+    steps: int
+    seconds: float  # all seeds, fitting and scoring
+    peak_memory_mb: float | None  # of the device, or of the process on a CPU
+    flags: tuple[Flag, ...]
+
+    @property
+    def name(self) -> str:
+        """Attack and threat model, as it is named in a result."""
+        return f"{self.attack} ({self.knowledge})"
+
+    @property
+    def unreliable(self) -> bool:
+        """Whether a flag was raised."""
+        return bool(self.flags)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a suite of attacks achieved against one client."""
+
+    suite: str
+    client: str  # fingerprint of weights and mechanism
+    data: str
+    data_sha256: str
+    image_shape: tuple[int, int, int]
+    n_victims: int
+    seeds: tuple[int, ...]
+    prior_mse: float  # of the mean auxiliary image
+    attacks: tuple[AttackResult, ...]
+    headline: str  # name of the attack with the lowest mean MSE
+    headline_one_release: str  # the same among attacks that see one release of each input
+    oracle_mse: Interval  # per-image minimum over all attacks: no attacker knows which one to take
+    unreliable: bool
+    reasons: tuple[str, ...]
+    not_checked: tuple[str, ...]  # flags that could not be judged
+    lpips_upsampled: bool  # images were enlarged to 64 pixels for LPIPS
+    device: str
+    versions: dict[str, str]
+    schema_version: int = SCHEMA_VERSION
+
+    def attack(self, name: str) -> AttackResult:
+        """The result of that name."""
+        for found in self.attacks:
+            if found.name == name:
+                return found
+        raise UsageError(f"no attack {name!r} in this result; it has: {', '.join(a.name for a in self.attacks)}")
+
+    @property
+    def best(self) -> AttackResult:
+        """The headline: the attack with the lowest mean MSE."""
+        return self.attack(self.headline)
+
+    def to_json(self) -> str:
+        """As JSON text with stable order."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Result":
+        """The result that `to_json` wrote."""
+        try:
+            words = json.loads(text)
+            version = words["schema_version"]
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise UsageError("this is not a result of an evaluation: no JSON with a schema_version") from None
+        if version != SCHEMA_VERSION:
+            raise UsageError(f"this result has schema {version}, this version reads {SCHEMA_VERSION}; evaluate again")
+        lists = {name: tuple(words[name]) for name in ("image_shape", "seeds", "reasons", "not_checked")}
+        attacks = tuple(_attack(each) for each in words["attacks"])
+        return cls(**words | lists | {"attacks": attacks, "oracle_mse": Interval(**words["oracle_mse"])})
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON; a killed write leaves the old file."""
+        write_text(path, self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> "Result":
+        """Read what `save` wrote."""
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UsageError(f"{path}: no such result; run an evaluation first") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    fresh = path.with_name(path.name + ".part")
+    fresh.write_text(text, encoding="utf-8")
+    os.replace(fresh, path)
+
+
+def _attack(words: dict[str, Any]) -> AttackResult:
+    scores = {name: words[name] and Interval(**words[name]) for name in ("mse", "psnr", "ssim", "lpips", "leak")}
+    flags = tuple(Flag(FlagName(flag["name"]), flag["reason"]) for flag in words["flags"])
+    return AttackResult(**words | scores | {"flags": flags, "seeds": tuple(words["seeds"])})

@@ -1,0 +1,117 @@
+"""Finished trials on disk, so that an interrupted evaluation goes on where it stopped.
+
+    <folder>/<attack>--<threat>-seed0.npz     every victim's scores, and samples where they may be kept
+    <folder>/<attack>--<threat>-seed0.json    what it was and how it went; written last: it makes the trial finished
+
+A stored trial counts only if its fingerprint (client, images, attack with all settings, threat, seed) is the same.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+
+from splitveil.attacks import Health, Oracle
+from splitveil.evaluation.result import SCHEMA_VERSION, write_text
+from splitveil.evaluation.roles import Roles
+from splitveil.evaluation.samples import Samples, save_grid
+from splitveil.evaluation.suite import Trial
+from splitveil.evaluation.trial import Outcome
+from splitveil.randomness import SeededSource
+
+PROBES = 8  # auxiliary images that a client which is only a function is recognized by
+
+
+def client_fingerprint(oracle: Oracle, roles: Roles) -> str:
+    """Which client this is: its weights and mechanism, or its answers where it is only a function."""
+    digest, client = hashlib.sha256(), oracle.client
+    if client is None:
+        x = roles.auxiliary.take(min(PROBES, len(roles.auxiliary))).images()
+        answers = oracle.release(x, source=SeededSource(0, "fingerprint"))
+        digest.update(str(tuple(answers.shape)).encode())
+        if not oracle.is_random(x):
+            digest.update(answers.cpu().numpy().tobytes())
+        return f"function {digest.hexdigest()[:16]}"
+    digest.update(str(client.encoder).encode())
+    digest.update(json.dumps([client.mechanism.name, client.mechanism.settings()], sort_keys=True).encode())
+    for name, value in sorted(client.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return f"client {digest.hexdigest()[:16]}"
+
+
+@final
+class Store:
+    """Finished trials of one client on one set of images; without a folder, in memory alone."""
+
+    def __init__(self, folder: Path | None, *, client: str, roles: Roles, n_victims: int) -> None:
+        self._folder = folder
+        self._facts = (SCHEMA_VERSION, client, roles.sha256, n_victims)
+        self._held: dict[tuple[str, int], Outcome] = {}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, trial: Trial, seed: int) -> Outcome | None:
+        """The finished trial, if there is one of exactly this kind."""
+        if self._folder is None:
+            return self._held.get((trial.slug, seed))
+        place = self._place(trial, seed)
+        try:
+            words = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
+            if words["fingerprint"] != self._fingerprint(trial, seed):
+                return None
+            with np.load(place.with_suffix(".npz"), allow_pickle=False) as file:
+                arrays = {name: torch.from_numpy(file[name]) for name in file.files}
+        except (OSError, json.JSONDecodeError, KeyError, ValueError):
+            return None  # unfinished or damaged: run it again
+        return _outcome(words, arrays)
+
+    def put(self, trial: Trial, seed: int, outcome: Outcome) -> None:
+        """Keep a finished trial."""
+        if self._folder is None:
+            self._held[trial.slug, seed] = outcome
+            return
+        place = self._place(trial, seed)
+        arrays = {f"score_{name}": values.numpy() for name, values in outcome.scores.items()}
+        if (samples := outcome.samples) is not None:
+            arrays |= {"index": np.array(samples.index), "mse": np.array(samples.mse)}
+            arrays |= {"x": samples.x.numpy(), "x_hat": samples.x_hat.numpy()}
+            save_grid(samples, place.with_suffix(".png"))
+        fresh = place.with_suffix(".part.npz")
+        np.savez_compressed(fresh, **arrays)  # type: ignore[arg-type]  # numpy's stub: arrays by name are not flags
+        os.replace(fresh, place.with_suffix(".npz"))
+        words = {
+            "fingerprint": self._fingerprint(trial, seed),
+            "attack": trial.attack.name,
+            "settings": repr(trial.attack),
+            "knowledge": trial.threat.name,
+            "seed": seed,
+            "mse": outcome.scores["mse"].mean().item(),
+            "health": asdict(outcome.health),
+            "seconds": outcome.seconds,
+            "peak_memory_mb": outcome.peak_memory_mb,
+        }
+        write_text(place.with_suffix(".json"), json.dumps(words, indent=2, ensure_ascii=False) + "\n")
+
+    def _place(self, trial: Trial, seed: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{trial.slug}-seed{seed}"
+
+    def _fingerprint(self, trial: Trial, seed: int) -> str:
+        facts = (*self._facts, repr(trial.attack), repr(trial.threat), seed)
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _outcome(words: dict[str, object], arrays: dict[str, torch.Tensor]) -> Outcome:
+    scores = {name.removeprefix("score_"): value for name, value in arrays.items() if name.startswith("score_")}
+    samples = None
+    if "x" in arrays:
+        index, mse = arrays["index"].tolist(), arrays["mse"].tolist()
+        samples = Samples(tuple(index), tuple(mse), arrays["x"], arrays["x_hat"])
+    health = Health(**words["health"])  # type: ignore[arg-type]
+    return Outcome(scores, health, words["seconds"], words["peak_memory_mb"], samples)  # type: ignore[arg-type]

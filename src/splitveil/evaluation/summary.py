@@ -1,0 +1,170 @@
+"""From the scores of every victim, attack and seed to one result."""
+
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from statistics import fmean
+
+import torch
+
+from splitveil.attacks import Box, Threat
+from splitveil.evaluation import flags
+from splitveil.evaluation.flags import BoundLike, Flag, FlagName
+from splitveil.evaluation.result import AttackResult, Result
+from splitveil.evaluation.roles import Roles
+from splitveil.evaluation.suite import Trial
+from splitveil.evaluation.trial import Outcome
+from splitveil.metrics import Interval, interval, is_upsampled
+
+PACKAGES = ("splitveil", "torch", "torchmetrics")
+
+
+@dataclass(frozen=True)
+class Played:
+    """A trial with its outcomes, one per seed."""
+
+    trial: Trial
+    outcomes: tuple[Outcome, ...]
+
+    def interval(self, metric: str) -> Interval | None:
+        """Mean over victims and seeds; None where the images do not have this metric."""
+        if metric not in self.outcomes[0].scores:
+            return None
+        return interval(torch.stack([outcome.scores[metric] for outcome in self.outcomes]))
+
+    @property
+    def means(self) -> list[float]:
+        """Mean MSE of each seed."""
+        return [outcome.scores["mse"].mean().item() for outcome in self.outcomes]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a result says beside its attacks."""
+
+    suite: str
+    client: str
+    roles: Roles
+    n_victims: int
+    prior_mse: float
+    is_random: bool
+    seeds: tuple[int, ...]
+    undefended: Result | None
+    bounds: tuple[BoundLike, ...]
+
+
+def summarize(played: tuple[Played, ...], context: Context) -> Result:
+    """One result with headline, oracle, flags and what could not be judged."""
+    mse = {each.trial: _known(each.interval("mse")) for each in played}
+    attacks = tuple(_attack_result(each, mse, context) for each in played)
+    best = min(attacks, key=lambda attack: attack.mse.mean)
+    alone = [attack for attack in attacks if attack.releases == 1] or list(attacks)
+    whole = flags.no_averaging(context.is_random, [attack.releases for attack in attacks])
+    reasons = [*best.flags, *([whole] if whole else [])]
+    return Result(
+        suite=context.suite,
+        client=context.client,
+        data=context.roles.name,
+        data_sha256=context.roles.sha256,
+        image_shape=context.roles.auxiliary.image_shape,
+        n_victims=context.n_victims,
+        seeds=context.seeds,
+        prior_mse=context.prior_mse,
+        attacks=attacks,
+        headline=best.name,
+        headline_one_release=min(alone, key=lambda attack: attack.mse.mean).name,
+        oracle_mse=_oracle(played),
+        unreliable=bool(reasons),
+        reasons=tuple(str(flag) for flag in reasons),
+        not_checked=_not_checked(played, context),
+        lpips_upsampled=is_upsampled(context.roles.auxiliary.image_shape),
+        device=str(context.roles.auxiliary.device),
+        versions=_versions(),
+    )
+
+
+def _attack_result(each: Played, mse: dict[Trial, Interval], context: Context) -> AttackResult:
+    error, healths = mse[each.trial], [outcome.health for outcome in each.outcomes]
+    prior = context.prior_mse
+    peaks = [outcome.peak_memory_mb for outcome in each.outcomes if outcome.peak_memory_mb is not None]
+    return AttackResult(
+        attack=each.trial.attack.name,
+        knowledge=each.trial.threat.name,
+        releases=each.trial.threat.releases,
+        seeds=context.seeds,
+        mse=error,
+        psnr=_known(each.interval("psnr")),
+        ssim=each.interval("ssim"),
+        lpips=each.interval("lpips"),
+        leak=Interval(1 - error.mean / prior, 1 - error.high / prior, 1 - error.low / prior),
+        train_mse=_mean([health.train_mse for health in healths]),
+        selection_mse=_mean([health.selection_mse for health in healths]),
+        steps=max(health.steps for health in healths),
+        seconds=sum(outcome.seconds for outcome in each.outcomes),
+        peak_memory_mb=max(peaks) if peaks else None,
+        flags=_flags(each, mse, context),
+    )
+
+
+def _flags(each: Played, mse: dict[Trial, Interval], context: Context) -> tuple[Flag, ...]:
+    error, healths = mse[each.trial], [outcome.health for outcome in each.outcomes]
+    raised = [
+        next((flag for health in healths if (flag := flags.still_falling(health))), None),
+        next((flag for health in healths if (flag := flags.overfitted(health))), None),
+        flags.no_better_than_prior(error, context.prior_mse),
+        flags.fails_undefended(_undefended_leak(each.trial, context.undefended)),
+        *[flags.black_beats_white(error, mse[black]) for black in _rivals(each.trial, mse)],
+        flags.unstable(each.means),
+        flags.below_bound(error, context.bounds) if each.trial.threat.releases == 1 else None,
+    ]
+    return tuple(flag for flag in raised if flag is not None)
+
+
+def _rivals(white: Trial, mse: dict[Trial, Interval]) -> list[Trial]:
+    """The same attack under the same threat, but as a black box."""
+    if white.threat.box is not Box.WHITE:
+        return []
+    return [
+        trial
+        for trial in mse
+        if trial.attack == white.attack and trial.threat.box is Box.BLACK and _opened(trial.threat) == white.threat
+    ]
+
+
+def _opened(threat: Threat) -> Threat:
+    return replace(threat, box=Box.WHITE, queries=None)
+
+
+def _undefended_leak(trial: Trial, undefended: Result | None) -> float | None:
+    found = [attack for attack in undefended.attacks if attack.name == trial.name] if undefended else []
+    return found[0].leak.mean if found else None
+
+
+def _not_checked(played: tuple[Played, ...], context: Context) -> tuple[str, ...]:
+    trials = {each.trial: Interval(0, 0, 0) for each in played}
+    judged = {
+        FlagName.FAILS_UNDEFENDED: any(_undefended_leak(t, context.undefended) is not None for t in trials),
+        FlagName.BLACK_BEATS_WHITE: any(_rivals(trial, trials) for trial in trials),
+        FlagName.UNSTABLE: len(context.seeds) > 1,
+        FlagName.BELOW_BOUND: any(bound.kind == "proved" and bound.side == "at_least" for bound in context.bounds),
+    }
+    return tuple(str(name) for name, was_judged in judged.items() if not was_judged)
+
+
+def _oracle(played: tuple[Played, ...]) -> Interval:
+    """Mean over victims and seeds of the lowest error any attack had."""
+    tables = [torch.stack([outcome.scores["mse"] for outcome in each.outcomes]) for each in played]
+    return interval(torch.stack(tables).amin(0))
+
+
+def _known(found: Interval | None) -> Interval:
+    assert found is not None, "every image has this metric"
+    return found
+
+
+def _mean(values: list[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return fmean(present) if present else None
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in PACKAGES}

@@ -1,0 +1,79 @@
+"""One attack, one threat model, one seed: fit, invert, score."""
+
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+
+from splitveil.attacks import Health, Oracle, Watch, grant
+from splitveil.evaluation.roles import Roles
+from splitveil.evaluation.samples import Samples, choose, to_pixels
+from splitveil.evaluation.suite import Trial
+from splitveil.evaluation.victims import Victims
+from splitveil.metrics import Scores
+
+MEGABYTE = 2**20
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one trial with one seed gave: every victim's scores, and how it went."""
+
+    scores: dict[str, Scores]
+    health: Health
+    seconds: float
+    peak_memory_mb: float | None
+    samples: Samples | None
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything the trials of one evaluation share."""
+
+    oracle: Oracle
+    roles: Roles
+    victims: Victims
+    keep_samples: bool
+
+
+def run_trial(trial: Trial, scene: Scene, *, seed: int, watch: Watch | None = None) -> Outcome:
+    """Fit the attack on what its threat model grants, then invert and score every victim."""
+    began, device = time.monotonic(), scene.roles.auxiliary.device
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    known = grant(
+        trial.threat,
+        oracle=scene.oracle,
+        auxiliary=scene.roles.auxiliary,
+        selection=scene.roles.selection,
+        private=scene.roles.private,
+        n_classes=scene.roles.n_classes,
+        seed=seed,
+    )
+    inverter = trial.attack.fit(known, seed=seed, watch=watch)
+    scores, painted = [], []
+    for rows in scene.victims.chunks():
+        x_hat = inverter(scene.victims.observe(rows, trial.threat, seed=seed))
+        scores.append(scene.victims.score(rows, x_hat))
+        painted.append(to_pixels(x_hat))
+    joined = {name: torch.cat([part[name] for part in scores]) for name in scores[0]}
+    samples = _samples(scene.victims, joined["mse"], torch.cat(painted)) if scene.keep_samples else None
+    return Outcome(joined, inverter.health, time.monotonic() - began, _peak_memory(device), samples)
+
+
+def _samples(victims: Victims, mse: Scores, x_hat: torch.Tensor) -> Samples:
+    index = choose(mse)
+    return Samples(tuple(index), tuple(mse[index].tolist()), victims.pictures(index), x_hat[index])
+
+
+def _peak_memory(device: torch.device) -> float | None:
+    """Of the device since the trial began; on a CPU, of the process since it began."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / MEGABYTE
+    try:
+        import resource
+    except ImportError:  # not on this operating system
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / MEGABYTE if sys.platform == "darwin" else peak / 1024  # kilobytes on Linux
