@@ -12,6 +12,8 @@ from splitveil.check import UsageError
 from splitveil.data import Augment, Decoding, ImageSet, Role, batches, read, sweep
 from splitveil.randomness import SeededSource
 
+# Python 3.12 warns of any fork of a process with threads; torch's loader forks, and its workers only decode
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 RNG = np.random.default_rng(2)
 
 

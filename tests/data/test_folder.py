@@ -51,6 +51,7 @@ def test_files_that_are_no_images_are_passed_over(tmp_path: Path) -> None:
     (root / "dog" / "notes.txt").write_text("good dog")
     (root / "dog" / ".hidden.jpg").write_text("none")
     (root / "readme.md").write_text("pets")
+    (root / "meta").write_text("a file of CIFAR-100 has this name")
     assert read(root).sha256 == before
 
 

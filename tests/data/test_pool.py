@@ -81,6 +81,13 @@ def test_copies_are_dropped_and_counted() -> None:
     assert distinct(pool) is pool
 
 
+def test_classes_too_small_to_be_dealt_are_named() -> None:
+    with pytest.raises(UsageError, match="class c1 of pool has 3 images, needs 4 to be dealt into roles"):
+        deal(_pool([20, 3]), seed=0, given={})
+    with pytest.raises(UsageError, match="class c0 of pool has 1 images, needs 2"):
+        deal(_pool([1, 8], people=True), seed=0, given={Role.AUXILIARY: _pool([3], offset=99).part.unlabeled()})
+
+
 def test_shared_images_are_refused() -> None:
     pool = _pool([20, 20])
     with pytest.raises(UsageError, match="roles train and victims of set 'pool' hold the same image"):

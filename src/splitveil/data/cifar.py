@@ -87,7 +87,8 @@ def find_batches(folder: Path) -> tuple[Edition, Path] | None:
     """Which edition `folder` holds, itself or in the official subfolder, and where."""
     for edition in (CIFAR10, CIFAR100):
         for place in (folder, folder / edition.folder):
-            if (place / edition.meta).is_file() or (place.name == edition.folder and place.is_dir()):
+            is_named = place.name == edition.folder and place.is_dir()
+            if is_named or all((place / file).is_file() for file in (edition.meta, edition.test)):
                 return edition, place
     return None
 

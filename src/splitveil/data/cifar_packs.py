@@ -6,6 +6,7 @@
 With only some of the packs the same rule deals out what is there, and the set says which packs are absent.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,8 @@ def _half(folder: Path, half: str) -> Pool:
     here = {shard: path for shard, path in there.items() if path.exists()}
     if not here:
         raise bad_file(folder, f"has no pack cifar10-{half}-*.npz", hint=f"put {there['a'].name} there")
-    packs = [load_pack(path) for path in here.values()]
+    with ThreadPoolExecutor(len(here)) as pool:  # xz is unpacked outside Python's lock
+        packs = list(pool.map(load_pack, here.values()))
     absent = [f"{half}-{shard}" for shard in there if shard not in here]
     for path, pack in zip(here.values(), packs, strict=True):
         if "index" not in pack.fields or pack.images.shape[1:] != (32, 32, 3):

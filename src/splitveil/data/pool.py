@@ -109,6 +109,7 @@ def deal(pool: Pool, *, seed: int, given: Mapping[Role, Part]) -> ImageSet:
         pool, others = _set_aside(pool, seed=seed)
         given = {**given, Role.AUXILIARY: others.fair(np.arange(len(others))).unlabeled()}
     shares = [_shares(pool, label, given) for label in range(pool.n_classes)]
+    _refuse_rare(pool, shares)
     chosen = _choose(pool, shares, seed=seed)
     return assemble(pool, {role: given[role] if role in given else pool.fair(chosen[role]) for role in Role})
 
@@ -153,6 +154,15 @@ def _shares(pool: Pool, label: int, given: Mapping[Role, Part]) -> dict[Role, fl
     """Which share of a class each role takes; train keeps the rest."""
     shares = {Role.VICTIMS if label % 2 == 0 else Role.SELECTION: HELD_OUT} if pool.people else SHARES
     return {role: share for role, share in shares.items() if role not in given}
+
+
+def _refuse_rare(pool: Pool, shares: list[dict[Role, float]]) -> None:
+    """A class needs an image for each role that takes from it, and one for train."""
+    for label, count in enumerate(np.bincount(pool.labels, minlength=pool.n_classes)):
+        if 0 < count <= len(shares[label]):
+            name = pool.classes[label] if pool.classes else str(label)
+            wanted = f"{len(shares[label]) + 1} to be dealt into roles"
+            raise UsageError(f"class {name} of {pool.name} has {count} images, needs {wanted}; add some or remove it")
 
 
 def _choose(pool: Pool, shares: list[dict[Role, float]], *, seed: int) -> dict[Role, Ints]:
