@@ -65,10 +65,17 @@ def names_to_cut(model: nn.Module, example: Tensor | None = None) -> list[str]:
     """
     traces: Traces = {}
     tried = None if example is None else probe.named_features(model, example)
-    names = []
+    names: list[str] = []
+    blocked: tuple[str, ...] = ()  # beginnings of names that need no try
     for name, _ in model.named_modules():
-        if name and (tried is None or name in tried) and _can_halve(model, name, traces):
-            names.append(name)
+        if not name or name.startswith(blocked):
+            continue
+        try:
+            halve(model, name, traces)
+        except Obstacle as obstacle:
+            blocked += (f"{name}.",) if obstacle.also_inside else ()
+        else:
+            names += [name] if tried is None or name in tried else []
     return names
 
 
@@ -92,14 +99,6 @@ def _known(model: nn.Module, name: str) -> str:
     if not name or name not in names:
         raise Obstacle(f"there is no such submodule{nearest(name, names)}")
     return name
-
-
-def _can_halve(model: nn.Module, name: str, traces: Traces) -> bool:
-    try:
-        halve(model, name, traces)
-    except Obstacle:
-        return False
-    return True
 
 
 def _explain(model: nn.Module, after: str, obstacle: Obstacle, example: Tensor | None) -> str:

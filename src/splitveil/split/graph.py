@@ -21,7 +21,7 @@ def find(graph: fx.Graph, name: str) -> fx.Node:
     if not calls:
         raise Obstacle("the forward pass does not call it")
     if len(calls) > 1:
-        raise Obstacle(f"the forward pass calls it {len(calls)} times")
+        raise Obstacle(f"the forward pass calls it {len(calls)} times", also_inside=True)
     call: fx.Node = calls[0]
     result = graph.output_node().args[0]
     if not isinstance(result, fx.Node):
@@ -30,10 +30,12 @@ def find(graph: fx.Graph, name: str) -> fx.Node:
     server = _dependents(call)
     if graph.output_node() not in server:
         raise Obstacle("the output does not depend on it")
+    known = server | _free(graph) | {call}
     for node in (node for node in graph.nodes if node in server):
         for value in node.all_input_nodes:
-            if value is not call and value not in server and not _is_free(value):
-                raise Obstacle(f"a skip connection crosses the cut: {_say(node)} also needs {_say(value)}")
+            if value not in known:
+                reason = f"a skip connection crosses the cut: {_say(node)} also needs {_say(value)}"
+                raise Obstacle(reason, also_inside=True)
     return call
 
 
@@ -41,7 +43,7 @@ def halves(model: nn.Module, traced: Traced, call: fx.Node) -> tuple[nn.Module, 
     """Two modules, x → z and z → output, that hold the model's own submodules under their own names."""
     if traced.graph.output_node().args[0] is call:
         return model, nn.Sequential()
-    server = _dependents(call)
+    server, free = _dependents(call), _free(traced.graph)
     front, back = fx.Graph(), fx.Graph()
     on_client: dict[fx.Node, fx.Node] = {}
     on_server = {call: back.placeholder("z")}
@@ -60,7 +62,7 @@ def halves(model: nn.Module, traced: Traced, call: fx.Node) -> tuple[nn.Module, 
     for node in traced.graph.nodes:
         if node in server:
             side(node)
-        elif not _is_free(node):
+        elif node not in free:
             client(node)
     front.output(on_client[call])
     return _module(model, traced, front, "Encoder"), _module(model, traced, back, "Head")
@@ -93,11 +95,14 @@ def _dependents(node: fx.Node) -> set[fx.Node]:
     return found
 
 
-def _is_free(node: fx.Node) -> bool:
-    """Whether the value follows from the model's constants and the batch size alone."""
-    if node.op == "get_attr" or _is_batch_size(node):
-        return True
-    return bool(node.all_input_nodes) and all(_is_free(value) for value in node.all_input_nodes)
+def _free(graph: fx.Graph) -> set[fx.Node]:
+    """The values that follow from the model's constants and the batch size alone."""
+    free: set[fx.Node] = set()
+    for node in graph.nodes:
+        inputs = node.all_input_nodes
+        if node.op == "get_attr" or _is_batch_size(node) or (inputs and free.issuperset(inputs)):
+            free.add(node)
+    return free
 
 
 def _is_batch_size(node: fx.Node) -> bool:
