@@ -39,11 +39,11 @@ def n_parameters(module: nn.Module) -> int:
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [  # published sizes at 10 classes: github.com/kuangliu/pytorch-cifar (VGG11, ResNet18), Keras' ResNet20 v1 with
-        ("vgg11", 9_231_114),  # projected shortcuts, torchvision's mobilenet_v2
-        ("resnet18", 11_173_962),
-        ("resnet20", 272_474),
-        ("mobilenet-v2", 2_236_682),
+    [  # widely published sizes at 10 classes
+        ("vgg11", 9_231_114),  # github.com/kuangliu/pytorch-cifar
+        ("resnet18", 11_173_962),  # the same
+        ("resnet20", 272_474),  # github.com/osmr/imgclsmob, projected shortcuts
+        ("mobilenet-v2", 2_236_682),  # torchvision's, whose strides differ and whose weights do not
     ],
 )
 def test_parameters_are_as_many_as_published(name: str, count: int) -> None:
