@@ -23,7 +23,8 @@ from splitveil.training import Term, Weight
 
 def build_data(config: Config) -> ImageSet:
     """The images a config names."""
-    return read(config.data.source, roles=config.data.roles)
+    words = config.data
+    return read(words.source, roles=words.roles, people=words.people, decoding=words.decoding)
 
 
 def build_split(config: Config, *, image_shape: tuple[int, int, int], n_classes: int, fresh: bool = True) -> Split:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from splitveil.check import UsageError, nearest
+from splitveil.data import Decoding
 from splitveil.split import Bottleneck
 from splitveil.training import Recipe
 
@@ -24,6 +25,8 @@ class DataConfig:
 
     source: str = "fashion"  # a name of `splitveil list datasets`, or a file or folder
     roles: dict[str, str] = field(default_factory=dict)  # a role from another source: {auxiliary: faces.npz}
+    people: bool = False  # classes are identities: roles are disjoint in people, and no reconstruction is kept
+    decoding: Decoding = field(default_factory=Decoding)  # how image files are read
 
 
 @dataclass(frozen=True)

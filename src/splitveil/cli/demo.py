@@ -2,44 +2,78 @@
 
 import dataclasses
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from splitveil.check import UsageError
+from splitveil.cli.attack import run_attacks
 from splitveil.cli.config import Config
 from splitveil.cli.display import err, print_json
 from splitveil.cli.display import out as stdout
 from splitveil.cli.runs import new_directory, write_start
 from splitveil.cli.train import carry_out, prepare
 from splitveil.data import Augment, fashion
+from splitveil.evaluation import Result
 from splitveil.training import Recipe, find_device
 
 MARK = ".splitveil-demo"  # only a directory that carries it is ever cleared
-BUDGET = {False: 75.0, True: 25.0}  # seconds of training a client, at most; by --quick
+BUDGET = {False: 45.0, True: 12.0}  # seconds of training a client, at most; by --quick
 NOISE_STD = 0.25
 
 
 def demo(*, quick: bool, out: Path, seed: int, device: str, as_json: bool, quiet: bool) -> None:
     """The command."""
-    find_device(device)
+    place = find_device(device)
     _clear(out)
     data = fashion()
-    quiet_bar = quiet or as_json
-    if not quiet_bar:
+    silent = quiet or as_json
+    if not silent:
         err().print(f"SplitVeil demo: two clients on {data.name} ({len(data.train):,} private training images)")
-    results: dict[str, Any] = {}
+    shown: list[Shown] = []
     for name, mechanism in _clients().items():
         prepared = prepare(_config(mechanism, quick=quick, seed=seed), data)
         directory = new_directory(out / name)
+        (out / MARK).touch()
         write_start(directory, prepared.config)
-        results[name] = carry_out(prepared, directory, label=name, device=device, quiet=quiet_bar)
-    (out / MARK).touch()
+        trained = carry_out(prepared, directory, label=name, device=device, quiet=silent)
+        attacked = run_attacks(
+            prepared.split.to(place).client,
+            data,
+            directory / "attacks" / "cheap",
+            suite="cheap",
+            label=name,
+            quiet=silent,
+            undefended=shown[0].attacked if shown else None,
+        )
+        shown.append(Shown(name, trained, attacked))
     if as_json:
-        print_json(results)
+        print_json({each.name: each.facts() for each in shown})
     elif not quiet:
-        _show(results, out)
+        _show(shown, out)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One client of the demo."""
+
+    name: str
+    trained: dict[str, Any]
+    attacked: Result
+
+    def facts(self) -> dict[str, Any]:
+        """Its row of the table."""
+        best = self.attacked.best
+        return {
+            "accuracy": self.trained["accuracy"]["victims"],
+            "leak": best.leak.mean,
+            "mse": best.mse.mean,
+            "ssim": None if best.ssim is None else best.ssim.mean,
+            "worst_attack": self.attacked.headline,
+            "unreliable": list(self.attacked.reasons),
+        }
 
 
 def _clients() -> dict[str, list[dict[str, Any]]]:
@@ -65,13 +99,26 @@ def _clear(out: Path) -> None:
         raise UsageError(f"{out} holds something else than an earlier demo; choose another --out")
 
 
-def _show(results: dict[str, Any], out: Path) -> None:
-    table = Table(title="Fashion-MNIST, client = two convolutions + 8-channel bottleneck")
-    for column in ("client", "accuracy", "training"):
-        table.add_column(column, justify="left" if column == "client" else "right")
-    for name, result in results.items():
-        table.add_row(name, f"{result['accuracy']['victims']:.1%}", f"{result['seconds']:.0f} s")
+def _show(shown: list[Shown], out: Path) -> None:
+    table = Table(title="What leaks: worst case over the cheap suite")
+    for column in ("client", "accuracy", "leak", "MSE", "SSIM", "worst attack"):
+        table.add_column(column, justify="left" if column in ("client", "worst attack") else "right")
+    for each in shown:
+        facts = each.facts()
+        table.add_row(
+            each.name,
+            f"{facts['accuracy']:.1%}",
+            f"{facts['leak']:.2f}",
+            f"{facts['mse']:.4f}",
+            f"{facts['ssim']:.2f}",
+            facts["worst_attack"],
+        )
     console = stdout()
     console.print(table)
-    console.print(f"Next: splitveil evaluate {out / 'protected'}")
-    console.print("      splitveil train -s 'mechanism=[{name: gaussian, std: 0.5}]' --out runs/noisier", markup=False)
+    console.print("leak: 0 = no better than the average picture, 1 = the exact picture")
+    for each in shown:
+        for reason in each.attacked.reasons:
+            console.print(f"{each.name}: not to be believed yet: {reason}", markup=False)
+    console.print(f"Look at what was reconstructed: {out}/*/attacks/cheap/**/*.png")
+    console.print("Next:", f"splitveil attack {out / shown[-1].name} --suite standard", soft_wrap=True)
+    console.print("      splitveil train --help", soft_wrap=True)

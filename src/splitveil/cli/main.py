@@ -37,6 +37,8 @@ Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything ran
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+SuiteName = Annotated[str, typer.Option("--suite", help="cheap (a minute on two cores) or standard.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many attack seeds.")]
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory made by `splitveil train`.")]
 
 
@@ -126,20 +128,55 @@ def train(
 
 
 @app.command()
-def evaluate(
+def attack(
     run: RunDirectory,
-    min_accuracy: Annotated[float | None, typer.Option("--min-accuracy", help="Gate: exit 1 below this.")] = None,
+    suite: SuiteName = "standard",
+    attack: Annotated[list[str] | None, typer.Option("--attack", help="Only this one; may be repeated.")] = None,
+    seeds: Seeds = 1,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a finished run on images that chose nothing and trained nothing.
+    """Attack the client of a finished run. Finished attacks are kept: the same command goes on after Ctrl-C.
 
-    Example: `splitveil evaluate runs/noisy --min-accuracy 0.85`
+    Examples:
+
+    `splitveil attack runs/noisy --suite cheap`
+
+    `splitveil attack runs/noisy --attack decoder-unet --seeds 2 --device cuda`
     """
-    from splitveil.cli import evaluate as command
+    from splitveil.cli import attack as command
 
-    command.evaluate(run, min_accuracy=min_accuracy, device=device, as_json=json, quiet=quiet)
+    command.attack(run, suite=suite, attacks=attack or (), n_seeds=seeds, device=device, as_json=json, quiet=quiet)
+
+
+@app.command()
+def evaluate(
+    run: RunDirectory,
+    suite: SuiteName = "cheap",
+    seeds: Seeds = 1,
+    min_accuracy: Annotated[float | None, typer.Option("--min-accuracy", help="Gate: exit 1 below this.")] = None,
+    max_leak: Annotated[float | None, typer.Option("--max-leak", help="Gate: exit 1 above it, or if flagged.")] = None,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure a finished run on the victims: accuracy, and what a suite of attacks reconstructs.
+
+    Example: `splitveil evaluate runs/noisy --min-accuracy 0.85 --max-leak 0.6`
+    """
+    from splitveil.cli import attack as command
+
+    command.evaluate(
+        run,
+        suite=suite,
+        n_seeds=seeds,
+        min_accuracy=min_accuracy,
+        max_leak=max_leak,
+        device=device,
+        as_json=json,
+        quiet=quiet,
+    )
 
 
 @app.command(name="list")
