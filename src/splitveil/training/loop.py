@@ -258,7 +258,7 @@ def _set_up(fabric: Fabric, split: Split, recipe: Recipe, terms: Sequence[Term],
         joint.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if recipe.compile:
         split.client.encoder.compile()
-        split.server.compile()
+        split.server.head.compile()
     model, optimizer = fabric.setup(joint, _optimizer(joint, recipe))
     for term in terms:
         term.regularizer.to(fabric.device, next(joint.parameters()).dtype)
