@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -30,11 +28,18 @@ def test_padding_is_less_than_one_tile_a_class() -> None:
     assert tiles.real.numel() - len(labels) < 3 * tiles.real.shape[1]
 
 
-def test_a_shift_is_subtracted_from_each_class() -> None:
+@pytest.mark.parametrize("most", [0, 1 << 30])
+def test_points_are_read_about_their_class(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("splitveil.mixtures.tiles.MOST_LAID", most)
     points, labels = torch.randn(20, 4), torch.arange(20) % 3
     tiles = lay_out(points, labels, 3)
-    moved = replace(tiles, shift=tiles.class_mean())
+    moved = tiles.about(tiles.class_mean())
+    assert (moved.laid is None) == (most == 0)
     torch.testing.assert_close(moved.class_mean(), torch.zeros(3, 4), atol=1e-6, rtol=0)
+    for part in moved.parts():
+        own = part.points + tiles.class_mean()[part.label][:, None]
+        want = points[moved.index[part.where]]
+        torch.testing.assert_close(own * part.real[..., None], want * part.real[..., None])
 
 
 def test_no_points_is_a_callers_mistake() -> None:

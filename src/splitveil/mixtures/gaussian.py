@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from splitveil.check import at_least
-from splitveil.mixtures.kmeans import kmeans
+from splitveil.mixtures.clustering import kmeans
 from splitveil.mixtures.tiles import Part, Tiles, lay_out, one_hot
 
 TINY = 1e-30  # keeps an empty sum divisible; below any mass a float32 weight can have

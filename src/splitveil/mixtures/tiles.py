@@ -2,13 +2,13 @@
 
     class sizes 3, 5, tile length 4 →  [a a a ·] [b b b b] [b · · ·]        at most one partly empty tile a class
 
-A tile is multiplied with what belongs to its class (centers, precisions) in one batched matrix product. Tiles are an
-index into the points: a part of them is gathered, used while it is in cache, and dropped, so nothing is copied whole.
+A tile is multiplied with what belongs to its class (centers, precisions) in one batched matrix product. Up to 1 GiB the
+tiles are laid out in memory once; beyond that a part of them is gathered, used while it is in cache, and dropped.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +19,7 @@ from splitveil.check import UsageError
 TILE = 256  # points at most: enough for an efficient product, little padding in small classes
 CPU_PART = 4 << 20  # bytes gathered at a time: stays in cache, and the allocator hands the same pages out again
 DEVICE_PART = 1 << 30  # bytes: an accelerator wants few large launches
+MOST_LAID = 1 << 30  # bytes of points that are copied into their tiles
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,34 @@ class Tiles:
     place: Int[Tensor, "point"]  # in the flattened tiles
     count: Float[Tensor, "class"]
     shift: Float[Tensor, "class dim"] | None = None  # subtracted from every point of the class
+    laid: Float[Tensor, "tile slot dim"] | None = None  # the shifted points in their tiles
 
-    def parts(self) -> Iterator[Part]:
-        """The tiles, as many at a time as suit the device."""
+    def parts(self, *, into: Tensor | None = None) -> Iterator[Part]:
+        """The tiles, as many at a time as suit the device; with `into`, as they are gathered into it, not shifted."""
         whole = CPU_PART if self.points.device.type == "cpu" else DEVICE_PART
         n = max(1, whole // (self.index.shape[1] * self.points.shape[1] * self.points.element_size()))
         for first in range(0, len(self.label), n):
             where = slice(first, first + n)
-            index, label = self.index[where], self.label[where]
-            points = self.points.index_select(0, index.flatten()).view(*index.shape, -1)
-            if self.shift is not None:
-                points -= self.shift[label][:, None]
-            yield Part(points, self.real[where], label, where)
+            points = self._gathered(where, into) if self.laid is None else self.laid[where]
+            yield Part(points, self.real[where], self.label[where], where)
+
+    def _gathered(self, where: slice, into: Tensor | None) -> Tensor:
+        index = self.index[where]
+        if into is not None:
+            torch.index_select(self.points, 0, index.flatten(), out=into[where].view(-1, self.points.shape[1]))
+            return into[where]
+        points = self.points.index_select(0, index.flatten()).view(*index.shape, -1)
+        return points if self.shift is None else points.sub_(self.shift[self.label[where]][:, None])
+
+    def about(self, shift: Float[Tensor, "class dim"]) -> "Tiles":
+        """The same points about one point of each class, in memory if they fit."""
+        there = replace(self, shift=shift, laid=None)
+        if there.index.numel() * there.points.shape[1] * there.points.element_size() > MOST_LAID:
+            return there
+        laid = there.points.new_empty(*there.index.shape, there.points.shape[1])
+        for part in there.parts(into=laid):
+            part.points.sub_(shift[part.label][:, None])
+        return replace(there, laid=laid)
 
     def to_points(self, laid: Tensor) -> Tensor:
         """From one value a slot to one a point."""

@@ -110,8 +110,7 @@ class KMeans(Grouping):
         found = fit(start=self.center if self._is_ready and not afresh else None, seed_weight=seed_weight)
         if self.widest is None:
             return found
-        spread = found.var.mean(-1)
-        wide = spread > self.widest * (found.weight * spread).sum(-1, keepdim=True)
+        wide = found.var > self.widest * (found.weight * found.var).sum(-1, keepdim=True)
         if not bool(wide.any()):
             return found
         fresh = fit(seed_weight=seed_weight).center
@@ -123,7 +122,7 @@ class KMeans(Grouping):
         common = found.center[held].mean((0, 1))
         self.center.copy_(torch.where(held.view(-1, 1, 1), found.center, common))
         self.weight.copy_(torch.where(held.view(-1, 1), found.weight, 1 / self.n_groups))
-        self.var.copy_(found.var.mean(-1))
+        self.var.copy_(found.var)
         self.n_refits += 1
         self._is_ready = True
 
