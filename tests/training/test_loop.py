@@ -112,6 +112,27 @@ def test_warm_up_charges_nothing() -> None:
     assert ["size/penalty" in record for record in trained.history] == [False, False, True, True]
 
 
+def test_weights_are_chosen_among_fully_charged_epochs_only() -> None:
+    trained = run(regularizers=[Term("size", Size(), Weight(1e4, warmup_epochs=3))])
+    assert max(r["selection_accuracy"] for r in trained.history[:3]) > trained.history[3]["selection_accuracy"]
+    assert trained.best_epoch == 3
+
+
+def test_under_an_accuracy_floor_the_latest_epoch_that_keeps_it_is_chosen() -> None:
+    trained = run(regularizers=[Term("size", Size(), Weight(0.01), accuracy_floor=0.1)])
+    assert trained.best_epoch == RECIPE.epochs - 1
+
+
+def test_too_many_broken_penalties_stop_the_run() -> None:
+    class Broken(Size):
+        def broken_steps(self) -> Tensor:
+            return torch.tensor(7)
+
+    assert run(regularizers=[Term("b", Broken(), Weight(0.1))]).broken == {"b": 7}
+    with pytest.raises(RunError, match="7 steps"):
+        run(regularizers=[Term("b", Broken(), Weight(0.1), max_broken=6)])
+
+
 @pytest.mark.parametrize("half", ["encoder", "head"])
 def test_a_frozen_half_does_not_move(half: str) -> None:
     before = {k: v.clone() for k, v in weights(small_split()).items()}

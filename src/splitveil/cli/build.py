@@ -17,6 +17,7 @@ from splitveil.cli.config import Config
 from splitveil.data import ImageSet, read
 from splitveil.mechanisms import Chain, Identity, Mechanism
 from splitveil.randomness import derive
+from splitveil.regularizers.entropy import KeepAccuracy
 from splitveil.split import Normalize, Split, cut
 from splitveil.training import Term, Weight
 
@@ -66,8 +67,11 @@ class TermWords:
     warmup_epochs: int = 0
     shape: Literal["constant", "ramp", "cosine", "constant_step"] = "constant"
     ramp_epochs: int = 0
+    scale: float = 1.0
     clip_norm: float | None = None
     gradient_decay: float = 0.0
+    keep_accuracy: float | None = None  # push this penalty as far as this selection accuracy allows
+    max_broken: int = 100
 
 
 def build_terms(settings: list[dict[str, Any]]) -> list[Term]:
@@ -81,9 +85,21 @@ def build_terms(settings: list[dict[str, Any]]) -> list[Term]:
         words: TermWords = catalog.construct(
             TermWords, {key: value for key, value in entry.items() if key in shared}, where=where
         )
-        weight = Weight(words.weight, words.warmup_epochs, words.shape, words.ramp_epochs)
+        weight = Weight(words.weight, words.warmup_epochs, words.shape, words.ramp_epochs, words.scale)
+        if words.keep_accuracy is not None:
+            regularizer = KeepAccuracy(regularizer, floor=words.keep_accuracy)
         name = entry["name"] if all(t.name != entry["name"] for t in terms) else f"{entry['name']}-{i}"
-        terms.append(Term(name, regularizer, weight, words.clip_norm, words.gradient_decay))
+        terms.append(
+            Term(
+                name,
+                regularizer,
+                weight,
+                clip_norm=words.clip_norm,
+                gradient_decay=words.gradient_decay,
+                accuracy_floor=words.keep_accuracy,
+                max_broken=words.max_broken,
+            )
+        )
     return terms
 
 

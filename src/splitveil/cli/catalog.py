@@ -52,9 +52,7 @@ REGULARIZERS = {
     "plain": Entry(f"{ENTROPY}:plain", "class variance: the baseline, and hard to beat"),
     "unlabeled": Entry(f"{ENTROPY}:unlabeled", "variance of the whole batch; needs no labels"),
     "kmeans": Entry(f"{ENTROPY}:kmeans", "spread about the nearest of K remembered centers a class"),
-    "mixture": Entry(
-        f"{ENTROPY}:mixture", "spread within the components of a Gaussian mixture a class"
-    ),
+    "mixture": Entry(f"{ENTROPY}:mixture", "spread within the components of a Gaussian mixture a class"),
     "gated-pooling": Entry(f"{ENTROPY}:gated_pooling", "spread under the worst weighting gated attention finds"),
     "slots": Entry(f"{ENTROPY}:slots", "spread within slots of slot attention and gated cross-attention"),
     "mixture-prior": Entry(f"{ENTROPY}:mixture_prior", "cost under a mixture of its class, learned as training goes"),
@@ -69,13 +67,9 @@ REGULARIZERS = {
 ATTACKS = {
     "ridge": Entry("splitveil.attacks:Ridge", "affine least squares in closed form; exact where everything is linear"),
     "decoder-conv": Entry("splitveil.attacks:DecoderAttack", "a plain convolutional decoder"),
-    "decoder-residual": Entry(
-        "splitveil.attacks:DecoderAttack", "the literature's residual decoder"
-    ),
+    "decoder-residual": Entry("splitveil.attacks:DecoderAttack", "the literature's residual decoder"),
     "decoder-unet": Entry("splitveil.attacks:DecoderAttack", "an attention U-Net"),
-    "decoder-residual-ssim": Entry(
-        "splitveil.attacks:DecoderAttack", "the residual decoder, trained for SSIM too"
-    ),
+    "decoder-residual-ssim": Entry("splitveil.attacks:DecoderAttack", "the residual decoder, trained for SSIM too"),
     "decoder-residual-label": Entry("splitveil.attacks:DecoderAttack", "the residual decoder, told the true label"),
     "decoder-residual-mean16": Entry("splitveil.attacks:Averaged", "the residual decoder on the mean of 16 releases"),
     "ridge-mean16": Entry("splitveil.attacks:Averaged", "least squares on the mean of 16 releases"),

@@ -86,6 +86,7 @@ def write_finish(directory: Path, config: Config, trained: Trained, data: ImageS
         "best_epoch": trained.best_epoch,
         "stopped": trained.stopped,
         "seconds": round(trained.seconds, 2),
+        "broken_steps": trained.broken,
         "accuracy": {
             "selection": trained.selection_accuracy,
             "victims": accuracy(split, data.victims.to(device), seed=config.training.seed),

@@ -25,7 +25,7 @@ class Progress:
     n_epochs: int
     lr: float
     base_lr: float
-    selection_accuracy: float | None  # of the last epoch, None in the first
+    selection_accuracy: float | None  # of the last epoch that ended, None before
 
 
 @dataclass(frozen=True)
@@ -71,4 +71,8 @@ class Regularizer(nn.Module, ABC):
         """Move own parameters one step on detached tensors. Default: nothing to fit."""
 
     def end_epoch(self, progress: Progress) -> None:
-        """Refit from what the epoch showed. Default: nothing."""
+        """Refit from what the epoch showed; `progress` holds this epoch's selection accuracy. Default: nothing."""
+
+    def broken_steps(self) -> Tensor | None:
+        """How many steps had no finite penalty so far, on the device; None where that is not counted."""
+        return None

@@ -21,6 +21,7 @@ class Course:
     seconds: float = 0.0  # of earlier sittings
     best_epoch: int = -1
     best_accuracy: float = -1.0
+    best_is_full: bool = False  # chosen from an epoch in which every penalty had its full weight
     history: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
     totals: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))  # loss·n, correct, n
@@ -43,6 +44,7 @@ def pack(course: Course, stepper: Stepper, *, seconds: float) -> Checkpoint:
         "batch": course.batch,
         "best_epoch": course.best_epoch,
         "best_accuracy": course.best_accuracy,
+        "best_is_full": course.best_is_full,
         "history": course.history,
         "seconds": seconds,
     }
@@ -64,6 +66,7 @@ def unpack(found: Checkpoint, course: Course, stepper: Stepper) -> None:
             stepper.momenta[term.name] = [kept[str(i)].to(device) for i in range(len(kept))]
     course.epoch, course.batch, course.seconds = state["epoch"], state["batch"], state["seconds"]
     course.best_epoch, course.best_accuracy = state["best_epoch"], state["best_accuracy"]
+    course.best_is_full = state["best_is_full"]
     course.history, course.best = list(state["history"]), {k: v.to(device) for k, v in found.part("best").items()}
     course.totals = found.part("totals")["epoch"].to(device)
     course.gauges.restore(found.part("gauges"), device)

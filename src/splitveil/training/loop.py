@@ -5,12 +5,11 @@ else, so a run that was stopped anywhere and resumed ends in the weights of one 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from splitveil.check import RunError, UsageError
 from splitveil.data import ImageSet, Part, batches
@@ -24,7 +23,8 @@ from splitveil.training.gauges import Gauges
 from splitveil.training.log import Log
 from splitveil.training.recipe import Recipe
 from splitveil.training.schedule import learning_rate
-from splitveil.training.step import Joint, Outcome, Stepper, Term
+from splitveil.training.setup import set_up
+from splitveil.training.step import Joint, Outcome, Term
 from splitveil.training.watch import Report, Silent, StopWhen, Watcher
 
 LOOK_EVERY = 50  # steps between two readings of the loss: each reading waits for the device
@@ -40,6 +40,7 @@ class Trained:
     selection_accuracy: float
     seconds: float
     stopped: str | None  # None: ran to the end; otherwise why not
+    broken: dict[str, int]  # steps without a finite penalty, by term
 
 
 def train(
@@ -87,7 +88,7 @@ class _Run:
         self.course = Course()
         self.course.totals = self.course.totals.to(fabric.device)
         self.log = Log(out if fabric.is_global_zero else None)
-        self.stepper = _set_up(fabric, split, recipe, terms, data.n_classes)
+        self.stepper = set_up(fabric, split, recipe, terms, data.n_classes)
         self.stop: StopWhen | None = None
 
     # -- the loop ---------------------------------------------------------------------------------------------------
@@ -133,13 +134,14 @@ class _Run:
         self.course.gauges.add(outcome.gauges)
 
     def _end_epoch(self) -> None:
-        course, progress = self.course, self.progress()
+        course = self.course
+        measured = accuracy(self.split, self.selection, seed=self.recipe.seed)
+        progress = replace(self.progress(), selection_accuracy=measured)
         for term in self.terms:
             term.regularizer.end_epoch(progress)
-        report = self._report(accuracy(self.split, self.selection, seed=self.recipe.seed))
-        assert report.selection_accuracy is not None
-        if report.selection_accuracy >= course.best_accuracy:
-            course.best_accuracy, course.best_epoch = report.selection_accuracy, course.epoch
+        report = self._report(measured)
+        if self._is_better(measured):
+            course.best_accuracy, course.best_epoch = measured, course.epoch
             course.best = {k: v.detach().clone() for k, v in self._joint.state_dict().items()}
         record = self._record(report)
         course.history.append(record)
@@ -148,6 +150,23 @@ class _Run:
         self.log.epoch(record)
         self.save()
         self.watcher.epoch(report, record)
+
+    def _is_better(self, measured: float) -> bool:
+        """Whether this epoch's weights replace the chosen ones.
+
+        An epoch before every penalty has its full weight is less protected than the run claims, so it is kept only
+        until one comes that is not. Where a penalty is pushed against an accuracy floor, the latest epoch that keeps
+        the floor is the most private one.
+        """
+        course = self.course
+        full = all(term.weight.is_full(course.epoch) for term in self.terms)
+        if not full:
+            return not course.best_is_full and measured >= course.best_accuracy
+        is_first = not course.best_is_full
+        course.best_is_full = True
+        floors = [term.accuracy_floor for term in self.terms if term.accuracy_floor is not None]
+        keeps_floor = bool(floors) and measured >= max(floors)
+        return is_first or keeps_floor or measured >= course.best_accuracy
 
     # -- what is seen of it -----------------------------------------------------------------------------------------
 
@@ -162,8 +181,21 @@ class _Run:
     def _look(self) -> None:
         report = self._report(None)
         self.course.gauges.fold()
+        self._guard()
         if self.fabric.is_global_zero:
             self.watcher.step(report)
+
+    def _guard(self) -> dict[str, int]:
+        """Steps without a finite penalty, by term; a run with too many of them is stopped."""
+        counted = {term.name: term.regularizer.broken_steps() for term in self.terms}
+        broken = {name: int(count) for name, count in counted.items() if count is not None}
+        for term in self.terms:
+            if broken.get(term.name, 0) > term.max_broken:
+                raise RunError(
+                    f"{term.name} had no finite penalty in {broken[term.name]} steps (limit {term.max_broken}); "
+                    "lower its weight or training.lr, or set its clip_norm"
+                )
+        return broken
 
     def _report(self, selection_accuracy: float | None) -> Report:
         course, progress = self.course, self.progress()
@@ -232,7 +264,13 @@ class _Run:
         self.log.close()
         self.split.client.eval(), self.split.server.eval()
         return Trained(
-            self.split, tuple(course.history), course.best_epoch, course.best_accuracy, self._seconds(), stopped
+            split=self.split,
+            history=tuple(course.history),
+            best_epoch=course.best_epoch,
+            selection_accuracy=course.best_accuracy,
+            seconds=self._seconds(),
+            stopped=stopped,
+            broken=self._guard(),
         )
 
     def _train_mode(self) -> None:
@@ -245,31 +283,3 @@ def _steps(part: Part, recipe: Recipe) -> int:
     if steps == 0:
         raise UsageError(f"batch_size {recipe.batch_size} is larger than the train role ({len(part)} images); lower it")
     return steps
-
-
-def _set_up(fabric: Fabric, split: Split, recipe: Recipe, terms: Sequence[Term], n_classes: int) -> Stepper:
-    joint = Joint(split)
-    joint.requires_grad_(True)
-    if recipe.freeze != "nothing":
-        (split.client if recipe.freeze == "encoder" else split.server).requires_grad_(False)
-    if recipe.precision == "float64":
-        joint.double()
-    if recipe.channels_last:
-        joint.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if recipe.compile:
-        split.client.encoder.compile()
-        split.server.head.compile()
-    model, optimizer = fabric.setup(joint, _optimizer(joint, recipe))
-    for term in terms:
-        term.regularizer.to(fabric.device, next(joint.parameters()).dtype)
-        term.regularizer.bind(split.client, split.server)
-    return Stepper(fabric, model, optimizer, recipe, terms, n_classes)
-
-
-def _optimizer(joint: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    trained = [p for p in joint.parameters() if p.requires_grad]
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(trained, lr=recipe.lr, weight_decay=recipe.weight_decay)
-    return torch.optim.SGD(
-        trained, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=recipe.momentum > 0
-    )

@@ -1,7 +1,7 @@
 """What the learning rate and the weights of the penalties are, as pure functions of progress.
 
 lr(t)      = base · min(1, (t + 1)/warm-up) · shape(t / T)               t counts steps
-weight(e)  = 0 in warm-up, then λ · shape(e)                             exactly λ: nothing rescales it in secret
+weight(e)  = 0 in warm-up, then λ · scale · shape(e)                     exactly λ: nothing rescales it in secret
 """
 
 import math
@@ -50,24 +50,31 @@ class Weight:
     warmup_epochs: int = 0
     shape: Literal["constant", "ramp", "cosine", "constant_step"] = "constant"
     ramp_epochs: int = 0
+    scale: float = 1.0  # the notes' loss scale: multiplies λ, and is shown apart from it
 
     def __post_init__(self) -> None:
         check.at_least("weight", self.value, 0, hint="use 0 to measure without charging")
         check.at_least("warmup_epochs", self.warmup_epochs, 0)
+        check.positive("scale", self.scale)
         if self.shape in ("ramp", "cosine"):
             check.at_least("ramp_epochs", self.ramp_epochs, 1, hint=f"a {self.shape} needs a length")
 
     def __call__(self, progress: Progress) -> float:
         """λ at this point of the run."""
         since = progress.epoch - self.warmup_epochs
-        if since < 0:
-            return 0.0
+        return 0.0 if since < 0 else self.value * self.scale * self._shape(since, progress)
+
+    def is_full(self, epoch: int) -> bool:
+        """Whether warm-up and ramp are over: only then may an epoch's weights be chosen."""
+        return epoch >= self.warmup_epochs + max(0, self.ramp_epochs - 1)
+
+    def _shape(self, since: int, progress: Progress) -> float:
         match self.shape:
             case "constant":
-                return self.value
+                return 1.0
             case "constant_step":
-                return self.value * progress.base_lr / progress.lr if progress.lr else 0.0
+                return progress.base_lr / progress.lr if progress.lr else 0.0
             case "ramp":
-                return self.value * min(1.0, (since + 1) / self.ramp_epochs)
+                return min(1.0, (since + 1) / self.ramp_epochs)
             case "cosine":
-                return self.value * (1 - math.cos(math.pi * min(1.0, (since + 1) / self.ramp_epochs))) / 2
+                return (1 - math.cos(math.pi * min(1.0, (since + 1) / self.ramp_epochs))) / 2

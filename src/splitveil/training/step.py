@@ -36,6 +36,8 @@ class Term:
     weight: Weight
     clip_norm: float | None = None  # of this penalty's gradient in the encoder's parameters
     gradient_decay: float = 0.0  # 0: no smoothing over steps
+    accuracy_floor: float | None = None  # of a regularizer that is pushed as far as this allows
+    max_broken: int = 100  # steps without a finite penalty before the run is stopped
 
     def __post_init__(self) -> None:
         if self.clip_norm is not None:
