@@ -5,7 +5,7 @@ release()  →  total + discrete Gaussian noise; the total is overwritten with z
 """
 
 import hashlib
-from typing import NoReturn, Self
+from typing import NoReturn
 
 import torch
 from jaxtyping import Float
@@ -73,7 +73,7 @@ class Builder:
         keys: Float[Tensor, "row *key"],
         values: Float[Tensor, "row *value"],
         unit_ids: UnitIds | None = None,
-    ) -> Self:
+    ) -> "Builder":
         """Add rows: (n, d) and (n, d_v), or (n, H, d) and (n, H, d_v). With unit="document", `unit_ids` names each
         row's document, and all rows of a document come in one call."""
         if self._is_spent:

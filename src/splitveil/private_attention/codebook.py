@@ -8,7 +8,7 @@ later. The price is a bias: a key is answered for as if it lay on its cell's cen
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ class CodebookFeatures(FeatureMap):
         return self.centroids.shape[1]
 
     @classmethod
-    def fit_public(cls, keys: Float[Tensor, "row d"], cells: int, beta: float, *, seed: int = 0) -> Self:
+    def fit_public(cls, keys: Float[Tensor, "row d"], cells: int, beta: float, *, seed: int = 0) -> "CodebookFeatures":
         """K-means on public keys."""
         from sklearn.cluster import KMeans
 

@@ -9,7 +9,7 @@ exponential is stated apart.
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 from jaxtyping import Float
@@ -102,9 +102,9 @@ class PrivateKV:
         """What is guaranteed and on which assumptions, in words and numbers."""
         return Report(self.facts)
 
-    def with_moments(self, moments: Tensor, note: str) -> Self:
+    def with_moments(self, moments: Tensor, note: str) -> "PrivateKV":
         """The same release with post-processed moments; the note says what was done."""
-        return type(self)(replace(self.facts, notes=(*self.facts.notes, note)), moments)
+        return PrivateKV(replace(self.facts, notes=(*self.facts.notes, note)), moments)
 
     def save(self, folder: Path | str) -> None:
         """Write memory.safetensors and memory.json; no pickle. Under add_remove neither depends on the number of
@@ -114,7 +114,7 @@ class PrivateKV:
         write_json(Path(folder) / FACTS, self.facts.to_json() | {"statement": self.report().text().splitlines()})
 
     @classmethod
-    def load(cls, folder: Path | str) -> Self:
+    def load(cls, folder: Path | str) -> "PrivateKV":
         """Read what `save` wrote."""
         tensors = read_tensors(Path(folder) / TENSORS)
         kernel = {name.removeprefix("kernel."): t for name, t in tensors.items() if name.startswith("kernel.")}
@@ -133,7 +133,7 @@ class PrivateKV:
             )
         return cls(facts, moments)
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> "PrivateKV":
         return self  # never changes; copying a network that holds it needs no second one
 
     def __reduce__(self) -> NoReturn:

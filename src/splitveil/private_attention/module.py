@@ -52,7 +52,7 @@ class PrivateCrossAttention(nn.Module):
         found = (memory.facts.heads, memory.facts.kernel.d, memory.facts.dv)
         if found != (heads, width, width):
             raise UsageError(
-                f"the attention has {heads} heads of width {width}, the memory {found[0]} of {found[1]} and {found[2]}; "
+                f"the attention has {heads} heads of width {width}, the memory {found[0]} of {found[1]}, {found[2]}; "
                 "build the memory from project_rows(attention, context)"
             )
         weights, biases = _projections(attention)

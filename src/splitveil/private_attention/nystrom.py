@@ -26,7 +26,9 @@ from splitveil.private_attention.spec import Bounds
 
 MOST_DIMENSIONS = 8
 MOST_LANDMARKS = 1024
-EIGENVALUE_FLOOR = 1e-7  # of the largest: below it rounding of κ to 27 bits would be amplified
+EIGENVALUE_FLOOR = (
+    1e-4  # of the largest: smaller ones amplify the rounding of κ and W (bias 3e-4 at 1e-4, 2e-2 at 1e-7)
+)
 KERNEL_BITS = 27  # of κ / e^{βQR} before the exact product with W
 LARGEST_EXPONENT = 60.0  # β·Q·R: the range of steady_exp
 

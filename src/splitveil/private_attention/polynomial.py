@@ -17,7 +17,7 @@ error for the worst query and key: p(x)e^{−βx} is monotone on either side of 
 import math
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, pairwise
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -90,7 +90,7 @@ class PolynomialFeatures(FeatureMap):
                 "lower the degree, or d by a public projection"
             )
 
-    def fit_public(self, inner_products: Float[Tensor, "*product"], beta: float) -> Self:
+    def fit_public(self, inner_products: Float[Tensor, "*product"], beta: float) -> "PolynomialFeatures":
         """Least squares on public inner products ⟨q, k − key_center⟩."""
         positive("beta", beta)
         products = inner_products.detach().double().flatten()
@@ -102,7 +102,7 @@ class PolynomialFeatures(FeatureMap):
         keep = torch.linspace(0, len(products) - 1, min(len(products), KEPT_PRODUCTS)).long()
         return replace(self, beta=float(beta), method="least_squares", products=products[keep])
 
-    def taylor(self, beta: float) -> Self:
+    def taylor(self, beta: float) -> "PolynomialFeatures":
         """a_j = β^j / j!: needs no public data and comes with a uniform bound."""
         positive("beta", beta)
         return replace(self, beta=float(beta), method="taylor", products=None)

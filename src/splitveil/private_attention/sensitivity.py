@@ -75,16 +75,18 @@ def calibrate(
 ) -> Calibration:
     """The least noise for which `spec.shares` releases of `heads` heads, each of `cells` cells, are together (ε, δ)-DP.
 
-    Guarantees: δ_GDP(ε) + slack ≤ δ with the scale rounded up to an integer.
+    Guarantees: δ_GDP(ε) + slack ≤ δ with the scale rounded up to an integer. A seeded sampler certifies nothing and
+    is charged no slack.
     """
     sensitivity2 = unit_sensitivity2 * heads * spec.shares
     delta_length = math.isqrt(sensitivity2 - 1) + 1  # rounded up
     first = math.ceil(delta_length / gaussian_mu(spec.epsilon, spec.delta))
-    slack = delta_slack(sampler.distance(first, heads * spec.shares * cells), spec.epsilon)
+    distance = sampler.distance(first, heads * spec.shares * cells) if sampler.is_private else 0.0
+    slack = delta_slack(distance, spec.epsilon)
     if slack > MOST_SLACK * spec.delta:
         raise UsageError(
-            f"delta = {spec.delta:g} is too small for {cells * heads} numbers drawn by the {sampler.name}, "
-            f"which needs {slack:.2g} of it; raise delta, lower the degree, or install opendp"
+            f"({spec.epsilon:g}, {spec.delta:g}) cannot be certified: {cells * heads} numbers by {sampler.name} alone "
+            f"take {slack:.2g} of delta; raise delta, lower epsilon or the degree, or install opendp"
         )
     scale = math.ceil(delta_length / gaussian_mu(spec.epsilon, spec.delta - slack))
     return Calibration(scale, sensitivity2, math.sqrt(sensitivity2) / scale, slack)

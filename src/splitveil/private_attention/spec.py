@@ -10,7 +10,7 @@ may be taken from keys and values at no loss: rows are clipped around it, and a 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -20,7 +20,7 @@ from splitveil.check import UsageError, one_of, positive
 
 Adjacency = Literal["add_remove", "replace_one"]
 Unit = Literal["row", "document"]
-Center = Tensor | Sequence[float] | None
+Center = Tensor | Sequence[float] | Sequence[Sequence[float]] | None  # one vector, or one a head
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Bounds:
         queries: Float[Tensor, "*query d"] | None = None,
         *,
         quantile: float = 0.99,
-    ) -> Self:
+    ) -> "Bounds":
         """Centers and norms read off **public** rows: the mean, and the quantile of the distances from it."""
         keys, values = keys.detach().double(), values.detach().double()
         queries = keys if queries is None else queries.detach().double()

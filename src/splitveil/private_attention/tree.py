@@ -153,7 +153,7 @@ class DPTreeCrossAttention:
 
 def tree_epsilon(epsilon: float, delta: float, n_trees: int) -> float:
     """ε₀ with √(2N ln(2/δ))·ε₀ + N ε₀ (e^{ε₀} − 1) = ε: advanced composition with δ/2 to spare."""
-    low, high = 0.0, epsilon
+    low, high = 0.0, min(epsilon, 100.0)  # e¹⁰⁰ is beyond any ε and still a float
     for _ in range(100):
         middle = (low + high) / 2
         cost = math.sqrt(2 * n_trees * math.log(2 / delta)) * middle + n_trees * middle * math.expm1(middle)
@@ -163,7 +163,7 @@ def tree_epsilon(epsilon: float, delta: float, n_trees: int) -> float:
 
 def truncated_laplace(shape: tuple[int, ...], epsilon: float, delta: float, rng: np.random.Generator) -> Reals:
     """Laplace noise of scale 1/ε cut at ±ln(1 + (e^ε − 1) / 2δ) / ε: (ε, δ)-DP for sensitivity 1 (Geng et al. 2020)."""
-    cut = math.log1p(math.expm1(epsilon) / (2 * delta))
+    cut = math.log1p(math.expm1(min(epsilon, 100.0)) / (2 * delta))  # beyond 100 the noise is nil either way
     inside = -math.expm1(-cut)
     size = -np.log1p(-rng.random(shape) * inside) / epsilon
     return np.where(rng.random(shape) < 0.5, -size, size)
