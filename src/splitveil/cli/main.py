@@ -179,6 +179,17 @@ def evaluate(
     )
 
 
+@app.command()
+def diagnose(run: RunDirectory, json: Json = False) -> None:
+    """Plot what the penalties of a run did over time, and say what looks wrong.
+
+    Example: `splitveil diagnose runs/slots`
+    """
+    from splitveil.cli import diagnose as command
+
+    command.diagnose(run, as_json=json)
+
+
 @app.command(name="list")
 def list_(what: Catalog, json: Json = False) -> None:
     """List what a config can name, one line each.
