@@ -34,13 +34,14 @@ class Adam(nn.Module):
         size = sum(p.numel() for p in parameters)
         self.register_buffer("first", torch.zeros(size, dtype=like.dtype, device=like.device))
         self.register_buffer("second", torch.zeros(size, dtype=like.dtype, device=like.device))
-        self.register_buffer("count", torch.zeros(len(parameters), dtype=torch.float32, device=like.device))
+        self.register_buffer("count", torch.zeros(len(parameters), dtype=torch.long, device=like.device))
 
     @torch.no_grad()
     def step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor], here: World) -> None:
         """Move the parameters against the gradients; ranks move alike."""
         sizes = [p.numel() for p in parameters]
         flat = average(torch.cat([g.flatten() for g in gradients]), here)
+        count = self.count.float()  # kept as integers, so that no cast of the module touches them
         broken = (~flat.sum().isfinite()).to(torch.float32)
 
         def like_parameters(vector: Tensor) -> list[Tensor]:
@@ -52,7 +53,7 @@ class Adam(nn.Module):
             like_parameters(self.first),
             like_parameters(self.second),
             [],
-            list(self.count.unbind()),
+            list(count.unbind()),
             fused=True,
             found_inf=broken,
             amsgrad=False,
@@ -63,3 +64,4 @@ class Adam(nn.Module):
             eps=self.eps,
             maximize=False,
         )
+        self.count.copy_(count)

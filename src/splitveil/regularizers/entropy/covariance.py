@@ -21,12 +21,12 @@ from torch import Tensor
 from splitveil.check import at_least
 from splitveil.mixtures.tiles import lay_out
 from splitveil.randomness import stream
-from splitveil.regularizers.base import Progress, Step
+from splitveil.regularizers.base import Progress
 from splitveil.regularizers.entropy.groupings.base import Space
 from splitveil.regularizers.entropy.information import spread_nats
 from splitveil.regularizers.entropy.members import Members, total
-from splitveil.regularizers.entropy.meter import Meter, Metered
-from splitveil.regularizers.entropy.parallel import World, agree, world
+from splitveil.regularizers.entropy.meter import Draws, Entry, Meter, Metered, Purpose, Worth
+from splitveil.regularizers.entropy.parallel import agree, world
 from splitveil.regularizers.entropy.reservoir import Reservoir
 from splitveil.regularizers.entropy.settings import Memory
 from splitveil.regularizers.entropy.vectors import ToVectors
@@ -53,6 +53,7 @@ class Correlated(Metered):
         self.rank = int(at_least("rank", rank, 1))
         self.memory = memory or Memory()
         self.meter = Meter(vectors=vectors, gauge_every=gauge_every)
+        self.meter.replay.is_on = False  # small factorizations go through a library that cannot be recorded
         self.reservoir = Reservoir(capacity=self.memory.capacity)
 
     def build(self, space: Space) -> None:
@@ -60,16 +61,19 @@ class Correlated(Metered):
         self.reservoir.build(space.dim, like=space.like)
         self.register_buffer("directions", space.like.new_zeros(space.n_classes, space.dim, min(self.rank, space.dim)))
 
-    def value(self, members: Members, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def shapes(self, purpose: Purpose, entry: Entry, *, has_gauges: bool) -> Mapping[str, tuple[int, ...]]:
+        return {}
+
+    def value(self, members: Members, draws: Draws, *, has_gauges: bool) -> Worth:
         nats, plain = correlated_nats(members, self.directions.index_select(0, members.label))
         of_class = members.share * members.is_charged
         gauges: dict[str, Tensor] = {}
-        if self.meter.has_gauges(step):
+        if has_gauges:
             gauges = {"charged": (of_class * nats.detach()).sum(), "P": (of_class * plain.detach()).sum()}
         return (of_class * nats).sum() / members.z.shape[1], gauges
 
-    def learn(self, members: Members, step: Step, here: World) -> None:
-        self.reservoir.add(members.z, members.label.index_select(0, members.row))
+    def remember(self, entry: Entry) -> None:
+        self.reservoir.add(entry.z, entry.y)
 
     def end_epoch(self, progress: Progress) -> None:
         if (progress.epoch + 1) % self.memory.refit_every or not len(self.reservoir):

@@ -3,14 +3,15 @@
     members = to_vectors(z) of all ranks                 value, ∂value/∂z computed here and now, on a detached leaf
     loss    = value, connected to z by that gradient     value or gradient not finite: both 0, and the step is counted
 
-Computing the gradient at once has three uses: no gradient can reach the regularizer's own parameters, a broken gradient
-is seen before it reaches the encoder, and nothing of the penalty stays in memory until the encoder's backward pass.
+Computing the gradient at once has four uses: no gradient can reach the regularizer's own parameters, a broken gradient
+is seen before it reaches the encoder, nothing of the penalty stays in memory until the encoder's backward pass, and the
+whole of it can be replayed as one launch (replay.py).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -21,23 +22,38 @@ from splitveil.regularizers.base import Penalty, Regularizer, Step
 from splitveil.regularizers.entropy.groupings.base import Space
 from splitveil.regularizers.entropy.members import Members, assemble, total
 from splitveil.regularizers.entropy.parallel import World, gather, world
+from splitveil.regularizers.entropy.replay import Replay
 from splitveil.regularizers.entropy.vectors import ToVectors
 
 Worth = tuple[Tensor, Mapping[str, Tensor]]
+Draws = Mapping[str, Tensor]  # standard normal numbers by name
+Purpose = Literal["charge", "fit"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A step's members: those of this process, still connected to the encoder, and detached those of all."""
+    """A step's vectors: those of this process, still connected to the encoder, and detached those of all."""
 
     mine: Tensor
-    members: Members
+    z: Tensor
+    y: Tensor
+    n_classes: int
+    noise_var: float
     here: World
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of per-class state."""
+        return min(self.n_classes, len(self.y))
+
+    def members(self, z: Tensor, y: Tensor) -> Members:
+        """The vectors with their rows."""
+        return assemble(z, y, n_classes=self.n_classes, noise_var=self.noise_var)
 
 
 @final
 class Meter(nn.Module):
-    """Turns steps into members, and counts what is skipped.
+    """Turns steps into vectors, and counts what is skipped.
 
     `n_broken` steps had no finite penalty (the last one was `broken_step`; `broken` counts them by class), `n_skipped`
     classes had one member only.
@@ -45,6 +61,7 @@ class Meter(nn.Module):
 
     layout: Tensor
     noise_var: Tensor
+    now: Tensor
     n_calls: Tensor
     n_broken: Tensor
     n_skipped: Tensor
@@ -55,6 +72,7 @@ class Meter(nn.Module):
         super().__init__()
         self.vectors, self.uses_labels = vectors or ToVectors(), uses_labels
         self.gauge_every = gauge_every
+        self.replay = Replay()
         self.n_classes = 0  # 0 until built
 
     def build(self, space: Space) -> None:
@@ -64,7 +82,7 @@ class Meter(nn.Module):
         is_double = int(space.like.dtype == torch.float64)
         self.register_buffer("layout", torch.tensor([space.dim, space.n_classes, is_double], device=device))
         self.register_buffer("noise_var", torch.zeros((), dtype=torch.float64, device=device))
-        for name in ("n_calls", "n_broken", "n_skipped"):
+        for name in ("now", "n_calls", "n_broken", "n_skipped"):
             self.register_buffer(name, torch.zeros((), dtype=torch.long, device=device))
         self.register_buffer("broken_step", torch.full((), -1, dtype=torch.long, device=device))
         self.register_buffer("broken", torch.zeros(space.n_classes, dtype=torch.long, device=device))
@@ -74,37 +92,28 @@ class Meter(nn.Module):
         return step.progress.step % self.gauge_every == 0
 
     def enter(self, step: Step) -> Entry:
-        """The members of a step, in float32 at least."""
+        """The vectors of a step, in float32 at least."""
         positive("noise_std", step.noise_std, hint="without noise, shrinking features is only a change of scale")
         vectors = self.vectors(step.z, step.y, noise_std=step.noise_std)
         mine = vectors.z if vectors.z.dtype == torch.float64 else vectors.z.float()
         here = world()
+        self.replay.is_on = self.replay.is_on and here.size == 1
         z, y, n_classes = gather(mine, here), gather(vectors.y, here), step.n_classes
         if not self.uses_labels:
             y, n_classes = torch.zeros_like(y), 1
-        return Entry(mine, assemble(z, y, n_classes=n_classes, noise_var=vectors.noise_var), here)
+        return Entry(mine, z, y, n_classes, vectors.noise_var, here)
 
-    def charge(self, entry: Entry, worth: Tensor, slope: Tensor, step: Step) -> Penalty:
-        """Charge `worth` to the features of this process, whose gradient is the own rows of `slope`."""
+    def guard(self, members: Members, worth: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+        """Value and gradient, or zeros if either is not finite; counts it."""
         fine = slope.sum(1).isfinite() & worth.isfinite()
         is_fine = fine.all()
-        self._count(entry.members, fine, is_fine, step)
-        worth = torch.where(is_fine, worth, 0.0)
-        first = entry.here.rank * len(entry.mine)
-        mine = slope[first : first + len(entry.mine)]
-        if entry.here.size > 1:
-            mine = mine * entry.here.size
-        with torch.enable_grad():
-            loss: Tensor = _Charged.apply(entry.mine, worth, torch.where(is_fine, mine, 0.0))  # type: ignore[no-untyped-call]
-        return Penalty(loss, {"penalty": worth, "broken": self.n_broken.clone()})
-
-    def _count(self, members: Members, fine: Tensor, is_fine: Tensor, step: Step) -> None:
         self.n_calls += 1
         self.n_broken += ~is_fine
         self.n_skipped += (members.count == 1).sum()
-        self.broken_step.copy_(torch.where(is_fine, self.broken_step, step.progress.step))
+        self.broken_step.copy_(torch.where(is_fine, self.broken_step, self.now))
         of_class = total((~fine).to(members.count.dtype), members.row, members.n_rows) > 0
         self.broken.index_add_(0, members.label, of_class.long())
+        return torch.where(is_fine, worth, 0.0), torch.where(is_fine, slope, 0.0)
 
 
 class Metered(Regularizer, ABC):
@@ -122,40 +131,102 @@ class Metered(Regularizer, ABC):
         """Make parameters and buffers, the meter's included."""
 
     @abstractmethod
-    def value(self, members: Members, step: Step) -> Worth:
-        """The penalty of these members and its gauges; differentiable in their z."""
+    def shapes(self, purpose: Purpose, entry: Entry, *, has_gauges: bool) -> Mapping[str, tuple[int, ...]]:
+        """The standard normal numbers that `value` or `learn` needs, by name."""
 
     @abstractmethod
-    def learn(self, members: Members, step: Step, here: World) -> None:
-        """Move own state one step on detached members."""
+    def value(self, members: Members, draws: Draws, *, has_gauges: bool) -> Worth:
+        """The penalty of these members and its gauges; differentiable in their z."""
+
+    def learn(self, members: Members, draws: Draws, here: World) -> None:
+        """Move own tensors in place, on detached members. Default: nothing moves."""
+
+    def wants_to_learn(self, step: Step) -> bool:
+        """Whether `learn` has anything to do in this step. Default: no."""
+        return False
+
+    def remember(self, entry: Entry) -> None:
+        """Keep the members for the end of the epoch. Default: nothing is kept."""
+
+    def phase(self) -> Hashable:
+        """What, beside tensors, decides how `value` and `learn` go. Default: nothing."""
+        return None
 
     def forward(self, step: Step) -> Penalty:
-        with torch.autocast(step.z.device.type, enabled=False):
-            entry = self._enter(step)
-            wants_gradient = torch.is_grad_enabled() and entry.mine.requires_grad
-            with torch.enable_grad():
-                leaf = entry.members.z.requires_grad_(wants_gradient)
-                worth, gauges = self.value(entry.members, step)
-                slope = torch.autograd.grad(worth, leaf)[0] if wants_gradient else torch.zeros_like(leaf)
-            with torch.no_grad():
-                penalty = self.meter.charge(entry, worth.detach(), slope, step)
-        return Penalty(penalty.loss, {**penalty.gauges, **gauges})
+        entry = self._enter(step)
+        wants_gradient = torch.is_grad_enabled() and entry.mine.requires_grad
+        (worth, slope, *measured), names = self._charge(entry, step, wants_gradient)
+        gauges = dict(zip(names, measured, strict=True))
+        first = entry.here.rank * len(entry.mine)
+        mine = slope[first : first + len(entry.mine)]
+        if entry.here.size > 1:  # data parallelism averages the gradients of the ranks
+            mine = mine * entry.here.size
+        loss = _Charged.apply(entry.mine, worth, mine)  # type: ignore[no-untyped-call]
+        return Penalty(loss, {"penalty": worth, **gauges})
 
     @torch.no_grad()
     def fit(self, step: Step) -> None:
-        with torch.autocast(step.z.device.type, enabled=False):
-            entry = self._enter(step)
-            self.learn(entry.members, step, entry.here)
+        entry = self._enter(step)
+        self.remember(entry)
+        if not self.wants_to_learn(step):
+            return
+        draws = self._draw("fit", entry, step, has_gauges=False)
+
+        def moved(z: Tensor, y: Tensor, *drawn: Tensor) -> tuple[Tensor, ...]:
+            self.learn(entry.members(z, y), dict(zip(draws, drawn, strict=True)), entry.here)
+            return ()
+
+        self._replayed("fit", moved, entry, draws)
+
+    def _charge(self, entry: Entry, step: Step, wants_gradient: bool) -> tuple[tuple[Tensor, ...], list[str]]:
+        """Value, gradient and gauges; names of the gauges. A step with gauges is never replayed."""
+        has_gauges = self.meter.has_gauges(step)
+        draws = self._draw("charge", entry, step, has_gauges=has_gauges)
+        self.meter.now.fill_(step.progress.step)
+        names: list[str] = []
+
+        def charged(z: Tensor, y: Tensor, *drawn: Tensor) -> tuple[Tensor, ...]:
+            with torch.enable_grad():
+                members = entry.members(z.detach().requires_grad_(wants_gradient), y)
+                worth, gauges = self.value(members, dict(zip(draws, drawn, strict=True)), has_gauges=has_gauges)
+                slope = torch.autograd.grad(worth, members.z)[0] if wants_gradient else torch.zeros_like(z)
+            with torch.no_grad():
+                worth, slope = self.meter.guard(members, worth.detach(), slope)
+            names.extend(gauges)
+            return worth, slope, *gauges.values()
+
+        if has_gauges:
+            with torch.autocast(entry.z.device.type, enabled=False):
+                return charged(entry.z, entry.y, *draws.values()), names
+        return self._replayed(("charge", wants_gradient), charged, entry, draws), []
+
+    def _replayed(
+        self, key: Hashable, function: Callable[..., tuple[Tensor, ...]], entry: Entry, draws: Draws
+    ) -> tuple[Tensor, ...]:
+        key = (key, self.phase(), entry.noise_var, entry.n_classes)
+        with torch.autocast(entry.z.device.type, enabled=False):
+            return self.meter.replay(key, function, [entry.z, entry.y, *draws.values()])
+
+    def _draw(self, purpose: Purpose, entry: Entry, step: Step, *, has_gauges: bool) -> Draws:
+        shapes = self.shapes(purpose, entry, has_gauges=has_gauges)
+        at = (step.progress.seed, "entropy", purpose, step.progress.step)
+        return {
+            name: SeededSource(*at, name).normal(shape, device=entry.z.device).to(entry.z.dtype)
+            for name, shape in shapes.items()
+        }
 
     def _enter(self, step: Step) -> Entry:
         entry = self.meter.enter(step)
         if not self.meter.n_classes:
-            n_classes = step.n_classes if self.meter.uses_labels else 1
-            self.build(Space(entry.mine.shape[1], n_classes, step.progress.seed, entry.mine.detach()[:0]))
-            self.meter.noise_var.fill_(entry.members.noise_var)
-        elif self.meter.layout.device != entry.mine.device:
-            self.to(entry.mine.device)
+            self.build(Space(entry.mine.shape[1], entry.n_classes, step.progress.seed, entry.z[:0]))
+            self.meter.noise_var.fill_(entry.noise_var)
+        elif self.meter.layout.device != entry.z.device:
+            self.to(entry.z.device)
         return entry
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self.meter.replay.forget()  # tensors may move to other memory
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         layout = state_dict.get(prefix + "meter.layout")
@@ -164,12 +235,6 @@ class Metered(Regularizer, ABC):
             dtype = torch.float64 if is_double else torch.float32
             self.build(Space(dim, n_classes, 0, torch.zeros(0, dtype=dtype, device=layout.device)))
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-
-def noise_like(members: Members, step: Step) -> Tensor:
-    """Standard normal numbers for the members of this step."""
-    source = SeededSource(step.progress.seed, "entropy", "noise", step.progress.step)
-    return source.normal(members.z.shape, device=members.z.device).to(members.z.dtype)
 
 
 class _Charged(torch.autograd.Function):

@@ -95,7 +95,10 @@ def gated_pooling(
 ) -> Surrogate:
     """Spread under the worst weighting that gated attention finds, never less than the plain one."""
     return Surrogate(
-        GatedPooling(hidden=hidden), hinge=hinge(form, pool=pool), vectors=ToVectors(vectors), fitting=Fitting(rule=fit)
+        GatedPooling(hidden=hidden),
+        hinge=hinge(form, pool=pool),
+        vectors=ToVectors(vectors),
+        fitting=Fitting(rule=fit, every=2),
     )
 
 
@@ -114,7 +117,7 @@ def slots(
         Slots(n_slots=n_slots, n_rounds=n_rounds, slot_dim=slot_dim),
         hinge=hinge(form, pool=pool),
         vectors=ToVectors(vectors),
-        fitting=Fitting(rule=fit, every=2),
+        fitting=Fitting(rule=fit, lr=2e-3, every=4),
     )
 
 

@@ -47,7 +47,8 @@ class Reservoir(nn.Module):
         first = min(len(points), room - self._next)
         for data, new in ((self.points, points), (self.labels, labels)):
             data[self._next : self._next + first] = new[:first]
-            data[: len(points) - first] = new[first:]
+            if first < len(points):
+                data[: len(points) - first] = new[first:]
         self._next = (self._next + len(points)) % room
         self._n_held = min(room, self._n_held + len(points))
 

@@ -12,7 +12,7 @@ class leaks (information.py). Own parameters are moved by one of three rules, on
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import final
 
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from splitveil.randomness import NoiseSource, SeededSource, stream
+from splitveil.randomness import stream
 from splitveil.regularizers.base import Progress, Step
 from splitveil.regularizers.entropy.adam import Adam
 from splitveil.regularizers.entropy.gates import Gates
@@ -30,7 +30,7 @@ from splitveil.regularizers.entropy.groupings.plain import whole
 from splitveil.regularizers.entropy.hinge import Hinge, Information
 from splitveil.regularizers.entropy.information import density, leak_nats, spread_nats
 from splitveil.regularizers.entropy.members import Members
-from splitveil.regularizers.entropy.meter import Meter, Metered, noise_like
+from splitveil.regularizers.entropy.meter import Draws, Entry, Meter, Metered, Purpose, Worth
 from splitveil.regularizers.entropy.parallel import World, agree, world
 from splitveil.regularizers.entropy.reading import Reading, read
 from splitveil.regularizers.entropy.reservoir import Reservoir
@@ -84,26 +84,53 @@ class Surrogate(Metered):
             self.adam.build(trained)
         self.register_buffer("n_shut", torch.zeros((), dtype=torch.long, device=space.like.device))
 
-    def value(self, members: Members, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def shapes(self, purpose: Purpose, entry: Entry, *, has_gauges: bool) -> Mapping[str, tuple[int, ...]]:
+        needed: dict[str, tuple[int, ...]] = {}
+        if (shape := self.grouping.draw_shape(entry.n_rows)) is not None:
+            needed["groups"] = shape
+        if has_gauges or (purpose == "fit" and self.rule == "likelihood"):
+            needed["noise"] = tuple(entry.z.shape)
+        return needed
+
+    def value(self, members: Members, draws: Draws, *, has_gauges: bool) -> Worth:
         members = self._in_space(members)
         with torch.set_grad_enabled(self.charging.through and torch.is_grad_enabled()):
-            groups = self.grouping(members, self._source(step))
+            groups = self.grouping(members, draws.get("groups"))
         reading = self._read(members, groups)
         gauges: Mapping[str, Tensor] = {}
-        if self.meter.has_gauges(step):
-            gauges = measure(reading, noise_like(members, step), self.meter.n_classes)
+        if has_gauges:
+            gauges = {**measure(reading, draws["noise"], self.meter.n_classes), **self.counts()}
         return self._unless_shut(reading), gauges
 
-    def learn(self, members: Members, step: Step, here: World) -> None:
+    def counts(self) -> dict[str, Tensor]:
+        """What was skipped so far: broken steps, classes of one member, steps the early shutoff silenced."""
+        return {
+            "broken": self.meter.n_broken.clone(),
+            "skipped": self.meter.n_skipped.clone(),
+            "shut": self.n_shut.clone(),
+        }
+
+    def remember(self, entry: Entry) -> None:
+        if self.grouping.remembers:
+            z = entry.z if self.charging.space == "features" else F.layer_norm(entry.z, entry.z.shape[1:])
+            self.reservoir.add(z, entry.y)
+
+    def phase(self) -> Hashable:
+        return self.grouping.phase
+
+    def wants_to_learn(self, step: Step) -> bool:
+        if self.threshold.quantile is not None or self.gates.share is not None:
+            return True
+        has_parameters = bool(self._own()) or self.gates.has_dimension
+        return has_parameters and step.progress.step % self.fitting.every == 0
+
+    def learn(self, members: Members, draws: Draws, here: World) -> None:
         members = self._in_space(members)
         self.gates.observe(members)
         if self.threshold.quantile is not None:
             spread = self._read(members, whole(members)).moments.var.mean((1, 2))
             self.threshold.observe(spread, members.label, members.is_charged)
-        if self.grouping.remembers:
-            self.reservoir.add(members.z, members.label.index_select(0, members.row))
-        if step.progress.step % self.fitting.every == 0:
-            self._move_parameters(members, step, here)
+        self._move_parameters(members, draws, here)
 
     def end_epoch(self, progress: Progress) -> None:
         is_due = (progress.epoch + 1) % self.memory.refit_every == 0
@@ -117,22 +144,22 @@ class Surrogate(Metered):
             for state in self.grouping.buffers():
                 agree(state, world())
 
-    def _move_parameters(self, members: Members, step: Step, here: World) -> None:
+    def _move_parameters(self, members: Members, draws: Draws, here: World) -> None:
         """One step by the rule; learned gates climb what they gate, unless the rule is the sources' own."""
         own, gates = self._own(), list[Tensor](self.gates.parameters())
         if not own and not gates:
             return
         with torch.enable_grad():
-            groups = self.grouping.learned(members, self._source(step))
-            slopes = list(torch.autograd.grad(self._objective(members, groups, step), own)) if own else []
+            groups = self.grouping.learned(members, draws.get("groups"))
+            slopes = list(torch.autograd.grad(self._objective(members, groups, draws), own)) if own else []
             if gates:
                 with torch.no_grad():
-                    still = self.grouping(members, self._source(step))
+                    still = self.grouping(members, draws.get("groups"))
                 sign = 1.0 if self.rule == "penalty" else -1.0
                 slopes += torch.autograd.grad(sign * self._read(members, still).penalty, gates)
         self.adam.step(own + gates, slopes, here)
 
-    def _objective(self, members: Members, groups: Groups, step: Step) -> Tensor:
+    def _objective(self, members: Members, groups: Groups, draws: Draws) -> Tensor:
         """What the grouping's parameters minimize."""
         reading = self._read(members, groups)
         if self.rule == "penalty":
@@ -142,15 +169,12 @@ class Surrogate(Metered):
             nats = spread_nats(reading.moments.var, members.noise_var)
             return -(scale.unsqueeze(-1) * reading.opened.weight * nats).sum()
         q = density(members, reading.moments)
-        each = leak_nats(members.z, members.row, q, noise_like(members, step), noise_var=members.noise_var)
+        each = leak_nats(members.z, members.row, q, draws["noise"], noise_var=members.noise_var)
         of_member = (scale / members.count.clamp_min(1)).index_select(0, members.row)
         return (of_member * each).sum()
 
     def _own(self) -> list[Tensor]:
         return [] if self.rule == "none" else list(self.grouping.parameters())
-
-    def _source(self, step: Step) -> NoiseSource:
-        return SeededSource(step.progress.seed, "entropy", "groups", step.progress.step)
 
     def _read(self, members: Members, groups: Groups) -> Reading:
         tau = self.threshold.tau(members.noise_var)

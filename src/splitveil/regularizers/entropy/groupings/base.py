@@ -8,6 +8,7 @@ in the same tensor. It sees all classes at once as flat segments and never loops
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -15,7 +16,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from splitveil.randomness import NoiseSource
 from splitveil.regularizers.entropy.members import Members
 
 Kind = Literal["partition", "weighting"]
@@ -63,13 +63,22 @@ class Grouping(nn.Module, ABC):
     def build(self, space: Space) -> None:
         """Make parameters and buffers, once the space is known. Default: none."""
 
+    def draw_shape(self, n_rows: int) -> tuple[int, ...] | None:
+        """Shape of the standard normal numbers `forward` needs. Default: none."""
+        return None
+
+    @property
+    def phase(self) -> Hashable:
+        """What, beside tensors, decides how `forward` goes. Default: nothing."""
+        return None
+
     @abstractmethod
-    def forward(self, members: Members, source: NoiseSource) -> Groups:
+    def forward(self, members: Members, draw: Tensor | None) -> Groups:
         """The groups the encoder is charged for."""
 
-    def learned(self, members: Members, source: NoiseSource) -> Groups:
+    def learned(self, members: Members, draw: Tensor | None) -> Groups:
         """The groups whose parameters `fit` moves. Default: those of `forward`."""
-        return self.forward(members, source)
+        return self.forward(members, draw)
 
     def refit(
         self,

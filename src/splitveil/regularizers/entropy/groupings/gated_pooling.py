@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from splitveil.randomness import NoiseSource, stream
+from splitveil.randomness import stream
 from splitveil.regularizers.entropy.groupings.base import Grouping, Groups, Rule, Space
 from splitveil.regularizers.entropy.members import Members, total
 
@@ -44,7 +44,7 @@ class GatedPooling(Grouping):
         first = torch.randn(width, generator=rng) / width**0.5 if self.start == "random" else torch.zeros(width)
         self.score = nn.Parameter(first.to(space.like))
 
-    def forward(self, members: Members, source: NoiseSource) -> Groups:
+    def forward(self, members: Members, draw: Tensor | None) -> Groups:
         alpha = self.attention(members.z, members.row, members.n_rows)
         if self.alone:
             return Groups(alpha.unsqueeze(1), members.row.unsqueeze(1), 1, kind="weighting")
@@ -52,7 +52,7 @@ class GatedPooling(Grouping):
         index = members.row.unsqueeze(1) * 2 + torch.arange(2, device=alpha.device)
         return Groups(weight, index, 2, kind="weighting")
 
-    def learned(self, members: Members, source: NoiseSource) -> Groups:
+    def learned(self, members: Members, draw: Tensor | None) -> Groups:
         alpha = self.attention(members.z, members.row, members.n_rows)
         return Groups(alpha.unsqueeze(1), members.row.unsqueeze(1), 1, kind="weighting")
 

@@ -6,13 +6,13 @@ The attention climbs the spread of its weighting, so it marks the members that m
 it starts centers there, and groups that must be re-seeded go there too. Groups and charge are those of K-means.
 """
 
+from collections.abc import Hashable
 from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from splitveil.randomness import NoiseSource
 from splitveil.regularizers.entropy.groupings.base import Grouping, Groups, Rule, Space
 from splitveil.regularizers.entropy.groupings.gated_pooling import GatedPooling
 from splitveil.regularizers.entropy.groupings.kmeans import KMeans
@@ -35,12 +35,16 @@ class Hybrid(Grouping):
         self.clusters.build(space)
         self.attention.build(space)
 
-    def forward(self, members: Members, source: NoiseSource) -> Groups:
-        groups: Groups = self.clusters(members, source)
+    @property
+    def phase(self) -> Hashable:
+        return self.clusters.phase
+
+    def forward(self, members: Members, draw: Tensor | None) -> Groups:
+        groups: Groups = self.clusters(members, draw)
         return groups
 
-    def learned(self, members: Members, source: NoiseSource) -> Groups:
-        return self.attention.learned(members, source)
+    def learned(self, members: Members, draw: Tensor | None) -> Groups:
+        return self.attention.learned(members, draw)
 
     @torch.no_grad()
     def refit(

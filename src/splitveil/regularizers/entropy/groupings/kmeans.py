@@ -9,6 +9,7 @@ spread about a wrong center only overstates it. An empty group contributes nothi
 Source: the conditional-entropy code of Xia et al., CVPR 2025, with the index of the class put right.
 """
 
+from collections.abc import Hashable
 from functools import partial
 from typing import ClassVar, Literal, final
 
@@ -18,7 +19,6 @@ from torch import Tensor
 
 from splitveil.check import at_least
 from splitveil.mixtures import Clusters, kmeans
-from splitveil.randomness import NoiseSource
 from splitveil.regularizers.entropy.groupings.base import Blend, Grouping, Groups, Space
 from splitveil.regularizers.entropy.groupings.plain import whole
 from splitveil.regularizers.entropy.members import Members, total
@@ -62,7 +62,11 @@ class KMeans(Grouping):
         self._is_ready = False
         self.register_load_state_dict_post_hook(_see_refits)  # type: ignore[no-untyped-call]
 
-    def forward(self, members: Members, source: NoiseSource) -> Groups:
+    @property
+    def phase(self) -> Hashable:
+        return self._is_ready
+
+    def forward(self, members: Members, draw: Tensor | None) -> Groups:
         if not self._is_ready:
             groups = whole(members)
             return groups if self.until_ready == "plain" else _silent(groups, members)

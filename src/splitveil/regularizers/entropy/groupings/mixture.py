@@ -6,6 +6,7 @@ The mixture is fitted to noisy features, as everything that is compared with wha
 remains after σ² is taken off. Until the first refit a class is one group.
 """
 
+from collections.abc import Hashable
 from typing import ClassVar, Literal, final
 
 import torch
@@ -16,7 +17,6 @@ from splitveil.check import at_least
 from splitveil.mixtures import Mixture as Density
 from splitveil.mixtures import fit_mixture, log_joint
 from splitveil.mixtures.gaussian import Covariance
-from splitveil.randomness import NoiseSource
 from splitveil.regularizers.entropy.groupings.base import Grouping, Groups, Rule, Space, soft
 from splitveil.regularizers.entropy.groupings.plain import whole
 from splitveil.regularizers.entropy.members import Members
@@ -55,7 +55,11 @@ class Mixture(Grouping):
         self._is_ready = False
         self.register_load_state_dict_post_hook(_see_refits)  # type: ignore[no-untyped-call]
 
-    def forward(self, members: Members, source: NoiseSource) -> Groups:
+    @property
+    def phase(self) -> Hashable:
+        return self._is_ready
+
+    def forward(self, members: Members, draw: Tensor | None) -> Groups:
         if not self._is_ready:
             return whole(members)
         label = members.label.index_select(0, members.row)

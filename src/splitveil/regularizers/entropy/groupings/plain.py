@@ -7,8 +7,8 @@ unlabeled    var of the whole batch           the same with one class; needs no 
 from typing import ClassVar, final
 
 import torch
+from torch import Tensor
 
-from splitveil.randomness import NoiseSource
 from splitveil.regularizers.entropy.groupings.base import Grouping, Groups
 from splitveil.regularizers.entropy.members import Members
 
@@ -17,7 +17,7 @@ from splitveil.regularizers.entropy.members import Members
 class Plain(Grouping):
     """Class variance."""
 
-    def forward(self, members: Members, source: NoiseSource) -> Groups:
+    def forward(self, members: Members, draw: Tensor | None) -> Groups:
         return whole(members)
 
 
@@ -27,7 +27,7 @@ class Unlabeled(Grouping):
 
     uses_labels: ClassVar[bool] = False
 
-    def forward(self, members: Members, source: NoiseSource) -> Groups:
+    def forward(self, members: Members, draw: Tensor | None) -> Groups:
         return whole(members)
 
 

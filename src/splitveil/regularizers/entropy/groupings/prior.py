@@ -19,12 +19,11 @@ from torch import Tensor
 
 from splitveil.check import at_least
 from splitveil.mixtures import Mixture, log_joint
-from splitveil.randomness import SeededSource
 from splitveil.regularizers.base import Step
 from splitveil.regularizers.entropy.groupings.base import Space, soft
 from splitveil.regularizers.entropy.information import leak_nats
 from splitveil.regularizers.entropy.members import Members, total
-from splitveil.regularizers.entropy.meter import Meter, Metered, noise_like
+from splitveil.regularizers.entropy.meter import Draws, Entry, Meter, Metered, Purpose, Worth
 from splitveil.regularizers.entropy.moments import TINY, Moments, moments
 from splitveil.regularizers.entropy.parallel import World
 from splitveil.regularizers.entropy.vectors import ToVectors
@@ -64,31 +63,33 @@ class MixturePrior(Metered):
         """q as it stands, with σ² in its variances."""
         return Mixture(self.weight.clamp_min(TINY).log(), self.mean, self.var)
 
-    def value(self, members: Members, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def shapes(self, purpose: Purpose, entry: Entry, *, has_gauges: bool) -> Mapping[str, tuple[int, ...]]:
+        needed = {"noise": tuple(entry.z.shape)}
+        return needed if purpose == "charge" else {**needed, "lots": (len(entry.z), self.n_groups)}
+
+    def value(self, members: Members, draws: Draws, *, has_gauges: bool) -> Worth:
         label = members.label.index_select(0, members.row)
         q = Mixture(self.weight.clamp_min(TINY).log(), self.mean, (self.var - members.noise_var).clamp_min(0))
-        nats = leak_nats(members.z, label, q, noise_like(members, step), noise_var=members.noise_var)
+        nats = leak_nats(members.z, label, q, draws["noise"], noise_var=members.noise_var)
         known = (self.n_seen > 0).to(nats.dtype).index_select(0, label)
         leak = (known * nats).sum() / len(nats)
-        gauges = {"L": leak.detach()} if self.meter.has_gauges(step) else {}
-        return leak / members.z.shape[1], gauges
+        return leak / members.z.shape[1], {"L": leak.detach()} if has_gauges else {}
 
-    def learn(self, members: Members, step: Step, here: World) -> None:
-        noisy = members.z + members.noise_var**0.5 * noise_like(members, step)
+    def wants_to_learn(self, step: Step) -> bool:
+        return True
+
+    def learn(self, members: Members, draws: Draws, here: World) -> None:
+        noisy = members.z + members.noise_var**0.5 * draws["noise"]
         good = noisy.sum(1).isfinite().unsqueeze(1)
         noisy = torch.where(good, noisy, 0.0)
         label = members.label.index_select(0, members.row)
         r = log_joint(noisy, label, self.mixture()).softmax(-1)
         is_new = (self.n_seen == 0).index_select(0, label).unsqueeze(1)
-        r = torch.where(is_new, self._at_random(r, step), r) * good
+        lots = draws["lots"]  # members of a new class go to groups by lot
+        r = torch.where(is_new, (lots == lots.amax(1, keepdim=True)).to(r.dtype), r) * good
         found = moments(noisy, r, soft(r, members), n_rows=members.n_rows, n_groups=self.n_groups)
         count = total(good[:, 0].to(r.dtype), members.row, members.n_rows)
         self._join(found, count, members)
-
-    def _at_random(self, r: Tensor, step: Step) -> Tensor:
-        """Members of a new class go to groups by lot."""
-        lot = SeededSource(step.progress.seed, "entropy", "lots", step.progress.step).uniform(r.shape, device=r.device)
-        return (lot == lot.amax(1, keepdim=True)).to(r.dtype)
 
     def _join(self, found: Moments, count: Float[Tensor, "row"], members: Members) -> None:
         """Mix the batch's moments into the running ones, at the rate its members have among those remembered."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from splitveil.check import UsageError, at_least, positive
-from splitveil.randomness import NoiseSource, derive
+from splitveil.randomness import derive
 from splitveil.regularizers.entropy.groupings.base import Grouping, Groups, Rule, Space, soft
 from splitveil.regularizers.entropy.members import Members
 
@@ -60,9 +60,11 @@ class Slots(Grouping):
             self.net = _Net(space.dim, width, self.n_slots, self.n_heads)
         self.net.to(space.like)
 
-    def forward(self, members: Members, source: NoiseSource) -> Groups:
-        shape = (members.n_rows, self.n_slots, self.net.width)
-        draw = source.normal(shape, device=members.z.device).to(members.z.dtype)
+    def draw_shape(self, n_rows: int) -> tuple[int, ...] | None:
+        return (n_rows, self.n_slots, self.net.width)
+
+    def forward(self, members: Members, draw: Tensor | None) -> Groups:
+        assert draw is not None
         r = self.net(members.z, members.row, draw, self.n_rounds, self.sharpen)
         return Groups(r, soft(r, members), self.n_slots)
 
