@@ -93,13 +93,16 @@ class ResidualTrunk(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """conv, norm, ReLU, conv, norm, beside a shortcut; a last block has no ReLU after the sum."""
+    """conv, norm, ReLU, conv, norm, beside a shortcut; a last block has no ReLU after the sum.
+
+    The second norm starts at zero, so that a fresh block is its shortcut: deep stacks then learn from the first step.
+    """
 
     def __init__(self, inputs: int, outputs: int, *, is_last: bool = False) -> None:
         super().__init__()
-        self.body = nn.Sequential(
-            *_conv(inputs, outputs), nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)
-        )
+        norm = nn.BatchNorm2d(outputs)
+        nn.init.zeros_(norm.weight)
+        self.body = nn.Sequential(*_conv(inputs, outputs), nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), norm)
         self.shortcut = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1)
         self.is_last = is_last
 

@@ -1,0 +1,184 @@
+"""What every attack must do, over every attack there is."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pytest
+import torch
+
+from splitveil.attacks import (
+    Attack,
+    Averaged,
+    Box,
+    DecoderAttack,
+    Health,
+    Inverter,
+    Knowledge,
+    Need,
+    Ridge,
+    Seen,
+    Threat,
+    grant,
+    oracle_of,
+)
+from splitveil.check import UsageError
+from splitveil.data import Part
+from splitveil.evaluation import Roles, Suite, Trial, evaluate
+from splitveil.fitting import Plan
+from splitveil.metrics import mse
+from splitveil.randomness import SeededSource
+from worlds.linear_gaussian import world
+from worlds.tripwire import Trespass, tripwire  # noqa: F401  # a fixture
+
+QUICK = Plan(steps=40, lr=5e-3, warmup=5, ema=0.9, check_every=20)
+CONV = DecoderAttack("conv", batch=32, plan=QUICK)
+ATTACKS: list[Attack] = [
+    Ridge(),
+    CONV,
+    replace(CONV, rung="residual"),
+    replace(CONV, rung="unet"),
+    replace(CONV, labels=True),
+    replace(CONV, objective="ssim"),
+    replace(CONV, objective="lpips", batch=16),
+    Averaged(Ridge(), releases=4),
+    Averaged(CONV, releases=4),
+]
+every_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+
+UNDEFENDED = world(side=12, features=36, noise_std=0.0)
+AUXILIARY, SELECTION = UNDEFENDED.part(200, 0, "auxiliary"), UNDEFENDED.part(40, 0, "selection")
+VICTIMS = UNDEFENDED.part(30, 0, "victims")
+
+
+def enough(attack: Attack) -> Threat:
+    """The least that this attack can do with."""
+    box = Box.WHITE if Need.CLIENT in attack.needs else Box.BLACK
+    return Threat(box, releases=4 if Need.RELEASES in attack.needs else 1, label_known=Need.LABEL in attack.needs)
+
+
+def known(threat: Threat) -> Knowledge:
+    oracle = oracle_of(UNDEFENDED.client())
+    return grant(threat, oracle=oracle, auxiliary=AUXILIARY, selection=SELECTION, n_classes=2)
+
+
+def seen(attack: Attack, part: Part = VICTIMS) -> Seen:
+    threat = enough(attack)
+    z_sent = oracle_of(UNDEFENDED.client()).release(
+        part.images(), source=SeededSource(0, "seen"), releases=threat.releases
+    )
+    return Seen(z_sent, part.labels if threat.label_known else None)
+
+
+@cache
+def fitted(attack: Attack) -> Inverter:
+    return attack.fit(known(enough(attack)), seed=0)
+
+
+def test_every_attack_has_a_name_of_its_own():
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
+
+
+@every_attack
+def test_it_refuses_knowledge_that_lacks_what_it_needs(attack):
+    full = enough(attack)
+    poorer = {
+        Need.PAIRS: replace(full, box=Box.QUERY_FREE),
+        Need.CLIENT: replace(full, box=Box.BLACK),
+        Need.LABEL: replace(full, label_known=False),
+        Need.RELEASES: replace(full, releases=1),
+    }
+    assert attack.needs
+    for need in attack.needs:
+        with pytest.raises(UsageError, match=f"needs .*{need}"):
+            attack.fit(known(poorer[need]), seed=0)
+
+
+@every_attack
+def test_it_beats_the_mean_image_on_an_undefended_client(attack):
+    x = VICTIMS.images()
+    prior = mse(x, AUXILIARY.images().mean(0, keepdim=True).expand_as(x)).mean()
+    x_hat = fitted(attack)(seen(attack))
+    assert x_hat.shape == x.shape
+    assert 0 <= x_hat.min() <= x_hat.max() <= 1
+    assert mse(x, x_hat).mean() < 0.9 * prior
+
+
+@every_attack
+def test_the_same_seed_gives_the_same_result(attack):
+    torch.manual_seed(99)  # whatever the global generator says
+    again = attack.fit(known(enough(attack)), seed=0)
+    assert torch.equal(again(seen(attack)), fitted(attack)(seen(attack)))
+    assert again.health == fitted(attack).health
+
+
+@every_attack
+def test_fitting_leaves_the_global_generator_alone(attack):
+    quick = replace(attack, plan=Plan(steps=1)) if isinstance(attack, DecoderAttack) else attack
+    before = torch.random.get_rng_state()
+    quick.fit(known(enough(quick)), seed=0)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@every_attack
+def test_an_answer_does_not_depend_on_the_other_victims(attack):
+    whole = seen(attack)
+    one = Seen(whole.z_sent[:, 3:4], None if whole.y is None else whole.y[3:4])
+    torch.testing.assert_close(fitted(attack)(one), fitted(attack)(whole)[3:4], atol=1e-5, rtol=0)
+
+
+@every_attack
+def test_it_never_sees_a_victim_s_image(attack, tripwire):  # noqa: F811
+    quick = replace(attack, plan=Plan(steps=2)) if isinstance(attack, DecoderAttack) else attack
+    noisy = replace(UNDEFENDED, noise_std=0.1).client()
+    evaluate(noisy, Suite("one", (Trial(quick, enough(quick)),)), roles(tripwire), keep_samples=True)
+
+
+def roles(wire) -> Roles:
+    return Roles("world", "00", AUXILIARY, SELECTION, wire(VICTIMS), None, 2)
+
+
+@pytest.mark.parametrize("when", ["fit", "invert"])
+def test_an_attack_that_reads_a_victim_is_caught(when, tripwire):  # noqa: F811
+    scene = roles(tripwire)
+    cheat = Cheat(scene.victims, when)
+    with pytest.raises(Trespass, match="on a victim's image"):
+        evaluate(UNDEFENDED.client(), Suite("cheat", (Trial(cheat, Threat()),)), scene)
+
+
+@dataclass(frozen=True)
+class Cheat(Attack):
+    """Holds what it must not hold."""
+
+    victims: Part
+    when: str
+
+    @property
+    def name(self) -> str:
+        return "cheat"
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset()
+
+    def __repr__(self) -> str:
+        return "Cheat()"
+
+    def __hash__(self) -> int:
+        return 0
+
+    def _fit(self, known, *, seed, watch) -> Inverter:
+        if self.when == "fit":
+            self.victims.images()
+        return CheatInverter(self.victims)
+
+
+class CheatInverter(Inverter):
+    def __init__(self, victims: Part) -> None:
+        self.victims = victims
+
+    @property
+    def health(self) -> Health:
+        return Health()
+
+    def __call__(self, seen: Seen) -> torch.Tensor:
+        return self.victims.images()

@@ -1,0 +1,85 @@
+"""A result survives JSON unchanged, and other files are refused in one line."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from splitveil.check import UsageError
+from splitveil.evaluation import AttackResult, Flag, FlagName, Result
+from splitveil.metrics import Interval
+
+SPAN = Interval(0.1 + 0.2, 1e-17, 0.7)
+ATTACK = AttackResult(
+    attack="ridge",
+    knowledge="white-box outsider",
+    releases=1,
+    seeds=(0, 3),
+    mse=SPAN,
+    psnr=SPAN,
+    ssim=None,
+    lpips=SPAN,
+    leak=SPAN,
+    train_mse=None,
+    selection_mse=1 / 3,
+    steps=7,
+    seconds=1.5,
+    peak_memory_mb=None,
+    flags=(Flag(FlagName.OVERFITTED, "mse 1 on fitted images, 3 on selection images"),),
+)
+RESULT = Result(
+    suite="cheap",
+    client="client 00ff",
+    data="fashion",
+    data_sha256="ab",
+    image_shape=(1, 28, 28),
+    n_victims=10,
+    seeds=(0, 3),
+    prior_mse=0.06,
+    attacks=(ATTACK, replace(ATTACK, attack="decoder-conv", flags=())),
+    headline=ATTACK.name,
+    headline_one_release=ATTACK.name,
+    oracle_mse=SPAN,
+    unreliable=True,
+    reasons=(str(ATTACK.flags[0]),),
+    not_checked=("unstable across attack seeds",),
+    lpips_upsampled=True,
+    device="cpu",
+    versions={"torch": "2"},
+)
+
+
+def test_a_result_survives_json_unchanged(tmp_path):
+    assert Result.from_json(RESULT.to_json()) == RESULT
+    RESULT.save(tmp_path / "result.json")
+    assert Result.load(tmp_path / "result.json") == RESULT
+
+
+def test_json_holds_what_a_reader_needs_without_this_package():
+    words = json.loads(RESULT.to_json())
+    assert words["schema_version"] == 1
+    assert words["unreliable"] is True
+    assert words["attacks"][0]["flags"][0] == {"name": "train ≪ validation", "reason": ATTACK.flags[0].reason}
+    assert set(words["attacks"][0]["mse"]) == {"mean", "low", "high"}
+
+
+def test_the_headline_is_found_by_name():
+    assert RESULT.best == ATTACK
+    with pytest.raises(UsageError, match="no attack 'mine' in this result"):
+        RESULT.attack("mine")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "not json", "3"])
+def test_another_file_is_refused(text):
+    with pytest.raises(UsageError, match="not a result"):
+        Result.from_json(text)
+
+
+def test_another_schema_is_refused():
+    with pytest.raises(UsageError, match="schema 99"):
+        Result.from_json(replace(RESULT, schema_version=99).to_json())
+
+
+def test_a_missing_file_is_told_in_one_line(tmp_path):
+    with pytest.raises(UsageError, match="no such result"):
+        Result.load(tmp_path / "none.json")
