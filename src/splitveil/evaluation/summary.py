@@ -1,7 +1,7 @@
 """From the scores of every victim, attack and seed to one result."""
 
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from statistics import fmean
 
 import torch
@@ -167,4 +167,11 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _versions() -> dict[str, str]:
-    return {name: version(name) for name in PACKAGES}
+    return {name: _version(name) for name in PACKAGES}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # run from a source tree
+        return "not installed"

@@ -1,0 +1,67 @@
+"""An audit takes whatever a user has: a client, a module or a function; an image set, a tensor or an array."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import splitveil
+from splitveil.attacks import DecoderAttack, Ridge, Threat
+from splitveil.check import UsageError
+from splitveil.evaluation import Suite, Trial
+from splitveil.fitting import Plan
+from worlds.linear_gaussian import world
+from worlds.small import small_images, small_split
+
+IMAGES = world(side=12).part(200, 0, "user").images()
+RIDGE = Suite("ridge", (Trial(Ridge(), Threat()), Trial(Ridge(), Threat(insider=True))))
+
+
+def encoder() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ReLU())
+
+
+def test_module_function_and_array_give_the_same_leak():
+    module = encoder().eval()
+    by_module = splitveil.audit(module, IMAGES, suite=RIDGE)
+    by_function = splitveil.audit(lambda x: module(x).detach().numpy(), IMAGES.numpy(), suite=RIDGE)
+    assert by_module.best.leak.mean > 0.4
+    assert by_function.best.mse == by_module.best.mse
+    assert [attack.knowledge for attack in by_module.attacks] == ["white-box outsider"]
+    assert [attack.knowledge for attack in by_function.attacks] == ["black-box outsider"]
+
+
+def test_an_image_set_brings_its_own_roles():
+    data = small_images(n_train=64, n_other=32)
+    found = splitveil.audit(small_split().client, data, suite=RIDGE)
+    assert found.data == "small"
+    assert found.n_victims == 32
+    assert {attack.knowledge for attack in found.attacks} == {"white-box outsider", "white-box insider"}
+
+
+def test_labels_make_the_label_conditioned_attack_possible():
+    attack = DecoderAttack("conv", labels=True, batch=16, plan=Plan(steps=3))
+    suite = Suite("label", (Trial(Ridge(), Threat()), Trial(attack, Threat(label_known=True))))
+    labels = np.arange(200) % 3
+    assert len(splitveil.audit(encoder(), IMAGES, suite=suite).attacks) == 1
+    assert len(splitveil.audit(encoder(), IMAGES, suite=suite, labels=labels).attacks) == 2
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (IMAGES[0], None, "of shape"),
+        ((IMAGES * 255).to(torch.uint8), None, "floats in"),
+        (IMAGES * 255, None, "divide bytes by 255"),
+        (IMAGES, np.zeros(3, np.int64), "labels must be 200"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_in_one_line(images, labels, message):
+    with pytest.raises(UsageError, match=message):
+        splitveil.audit(encoder(), images, suite=RIDGE, labels=labels)
+
+
+def test_something_that_is_no_client_is_refused():
+    with pytest.raises(UsageError, match="a Client, a module or a function"):
+        splitveil.audit("model.pt", IMAGES)

@@ -1,0 +1,304 @@
+"""Evaluations: what they report, that they resume, and that they raise their flags."""
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from splitveil.attacks import (
+    Attack,
+    Averaged,
+    Box,
+    DecoderAttack,
+    Inverter,
+    Need,
+    Pairs,
+    RecordedPairs,
+    Ridge,
+    Threat,
+)
+from splitveil.check import UsageError
+from splitveil.data import Part
+from splitveil.evaluation import Result, Roles, Suite, Trial, evaluate
+from splitveil.evaluation.flags import FlagName
+from splitveil.fitting import Plan
+from splitveil.mechanisms import Gaussian
+from splitveil.metrics import Interval
+from splitveil.randomness import SeededSource
+from splitveil.split import Client
+from worlds.linear_gaussian import world
+
+WORLD = world(side=12, features=24, noise_std=0.2)
+PARTS = {role: WORLD.part(n, 0, role) for role, n in {"auxiliary": 300, "selection": 60, "victims": 90}.items()}
+ROLES = Roles("world", "00", **PARTS, private=WORLD.part(300, 0, "train"), n_classes=2)
+CONV = DecoderAttack("conv", batch=32, plan=Plan(steps=6, check_every=3))
+TINY = Suite(
+    "tiny",
+    (
+        Trial(Ridge(), Threat()),
+        Trial(CONV, Threat()),
+        Trial(Averaged(Ridge(), 4), Threat(releases=4)),
+        Trial(Ridge(), Threat(insider=True)),
+    ),
+)
+RIDGE = Suite("ridge", TINY.trials[:1])
+
+
+def timeless(result: Result) -> Result:
+    """The result without what a clock or a memory gauge said."""
+    return replace(result, attacks=tuple(replace(a, seconds=0.0, peak_memory_mb=None) for a in result.attacks))
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    return evaluate(WORLD.client(), TINY, ROLES, seeds=(0, 1))
+
+
+def test_the_headline_is_the_lowest_error_and_the_oracle_is_below_it(result):
+    means = {attack.name: attack.mse.mean for attack in result.attacks}
+    assert means[result.headline] == min(means.values())
+    assert result.headline == "ridge-mean4 (white-box outsider, 4 releases)"
+    assert result.headline_one_release == "ridge (white-box insider)"
+    assert result.oracle_mse.mean < min(means.values())
+
+
+def test_leak_is_measured_against_the_mean_auxiliary_image(result):
+    x = PARTS["victims"].images()
+    prior = (x - PARTS["auxiliary"].images().mean(0)).square().mean().item()
+    assert result.prior_mse == pytest.approx(prior, rel=1e-5)
+    for attack in result.attacks:
+        assert attack.leak.mean == pytest.approx(1 - attack.mse.mean / prior, rel=1e-5)
+        assert attack.leak.low < attack.leak.mean < attack.leak.high
+
+
+def test_every_number_has_an_interval_around_it(result):
+    for attack in result.attacks:
+        for span in (attack.mse, attack.psnr, attack.ssim, attack.lpips, attack.leak):
+            assert span.low < span.mean < span.high
+    assert result.lpips_upsampled
+    assert result.seeds == (0, 1)
+
+
+def test_a_result_of_an_evaluation_survives_json(result):
+    assert Result.from_json(result.to_json()) == result
+
+
+def test_what_could_not_be_judged_is_said(result):
+    assert set(result.not_checked) == {
+        FlagName.FAILS_UNDEFENDED,
+        FlagName.BLACK_BEATS_WHITE,
+        FlagName.BELOW_BOUND,
+    }
+
+
+def test_the_client_is_left_as_it_was():
+    encoder = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.3))
+    client = Client(encoder, Gaussian(std=0.1)).train()
+    encoder[1].eval()
+    before = {name: value.clone() for name, value in client.state_dict().items()}
+    evaluate(client, RIDGE, ROLES)
+    assert [part.training for part in encoder] == [True, False, True]
+    assert all(torch.equal(value, before[name]) for name, value in client.state_dict().items())
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, result):
+    seen = []
+
+    def interrupt(update):
+        if update.mse is None and update.check is None:
+            seen.append(update.trial)
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(WORLD.client(), TINY, ROLES, seeds=(0, 1), out=tmp_path, progress=interrupt)
+    assert len(list((tmp_path / "attacks").glob("*.json"))) == 2
+    begun, stored = [], []
+    resumed = evaluate(
+        WORLD.client(),
+        TINY,
+        ROLES,
+        seeds=(0, 1),
+        out=tmp_path,
+        progress=lambda u: (stored if u.was_stored else begun).append(u.trial),
+    )
+    assert len(stored) == 2
+    assert timeless(resumed) == timeless(result)
+    assert Result.load(tmp_path / "result.json") == resumed
+
+
+def test_an_interruption_inside_a_fit_loses_that_attack_alone(tmp_path):
+    def interrupt(update):
+        if update.check is not None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(WORLD.client(), TINY, ROLES, out=tmp_path, progress=interrupt)
+    assert [path.stem for path in (tmp_path / "attacks").glob("*.json")] == ["ridge--white-box-outsider-seed0"]
+
+
+def rerun(tmp_path, client=None, suite=RIDGE, roles=ROLES) -> bool:
+    """Whether the trial had to be run again."""
+    updates = []
+    evaluate(client or WORLD.client(), suite, roles, out=tmp_path, progress=updates.append)
+    return not updates[-1].was_stored
+
+
+def test_another_client_or_other_images_are_not_taken_for_the_stored_ones(tmp_path):
+    assert rerun(tmp_path)
+    assert not rerun(tmp_path)
+    assert rerun(tmp_path, client=replace(WORLD, noise_std=0.3).client())
+    assert rerun(tmp_path, client=replace(WORLD, noise_std=0.3, matrix=2 * WORLD.matrix).client())
+    assert rerun(
+        tmp_path,
+        client=replace(WORLD, noise_std=0.3, matrix=2 * WORLD.matrix).client(),
+        roles=replace(ROLES, sha256="11"),
+    )
+
+
+@pytest.mark.parametrize("suffix", [".json", ".npz"])
+def test_a_damaged_trial_is_run_again(tmp_path, suffix):
+    assert rerun(tmp_path)
+    next((tmp_path / "attacks").glob(f"*{suffix}")).write_bytes(b"damaged")
+    assert rerun(tmp_path)
+    assert not rerun(tmp_path)
+
+
+def test_changed_settings_of_an_attack_run_again(tmp_path):
+    first = Suite("one", (Trial(CONV, Threat()),))
+    assert rerun(tmp_path, suite=first)
+    assert not rerun(tmp_path, suite=first)
+    assert rerun(tmp_path, suite=Suite("one", (Trial(replace(CONV, batch=16), Threat()),)))
+
+
+def test_progress_tells_beginning_checks_and_end():
+    updates = []
+    evaluate(WORLD.client(), Suite("one", (Trial(CONV, Threat()),)), ROLES, progress=updates.append)
+    assert updates[0].check is updates[0].mse is None
+    assert [u.check.step for u in updates if u.check] == [3, 6]
+    assert updates[-1].mse > 0
+    assert {(u.index, u.total) for u in updates} == {(0, 1)}
+
+
+def test_samples_are_kept_as_pictures_and_arrays(tmp_path):
+    evaluate(WORLD.client(), RIDGE, ROLES, out=tmp_path)
+    place = tmp_path / "attacks" / "ridge--white-box-outsider-seed0"
+    assert place.with_suffix(".png").exists()
+    with np.load(place.with_suffix(".npz")) as file:
+        assert file["x"].shape == file["x_hat"].shape == (12, 1, 12, 12)
+        np.testing.assert_array_equal(file["x"], PARTS["victims"].pixels[torch.from_numpy(file["index"])].numpy())
+        errors = ((file["x"] / 255 - file["x_hat"] / 255) ** 2).mean((1, 2, 3))
+        np.testing.assert_allclose(errors, file["mse"], rtol=0.05)
+        assert errors[:4].max() < errors[4:8].min() < errors[8:].min()
+
+
+def test_people_leave_no_pictures(tmp_path):
+    people = replace(ROLES, people=True)
+    evaluate(WORLD.client(), RIDGE, people, out=tmp_path)
+    files = list((tmp_path / "attacks").iterdir())
+    assert {path.suffix for path in files} == {".json", ".npz"}
+    with np.load(next(path for path in files if path.suffix == ".npz")) as file:
+        assert all(file[name].ndim == 1 for name in file.files)
+    with pytest.raises(UsageError, match="shows people"):
+        evaluate(WORLD.client(), RIDGE, people, keep_samples=True)
+
+
+def test_a_function_is_attacked_as_a_black_box():
+    client = WORLD.client()
+    source = SeededSource(0, "own noise")
+    found = evaluate(lambda x: client(x, source=source), TINY, ROLES)
+    assert all(attack.knowledge.startswith("black-box") for attack in found.attacks)
+    assert found.best.leak.mean > 0.1
+
+
+def test_images_without_a_full_window_have_no_ssim():
+    tiny = world(side=6, features=8)
+    parts = {role: tiny.part(40, 0, role) for role in ("auxiliary", "selection", "victims")}
+    found = evaluate(tiny.client(), RIDGE, Roles("tiny", "00", **parts, private=None, n_classes=None))
+    assert found.best.ssim is None
+    assert found.best.lpips is not None
+    assert Result.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize("seeds", [(), (1, 1)])
+def test_seeds_must_differ(seeds):
+    with pytest.raises(UsageError, match="seeds must be different"):
+        evaluate(WORLD.client(), RIDGE, ROLES, seeds=seeds)
+
+
+def names(result: Result, attack: str = "ridge (white-box outsider)") -> set[FlagName]:
+    return {flag.name for flag in result.attack(attack).flags}
+
+
+def test_a_random_client_that_was_asked_once_is_flagged():
+    alone = evaluate(WORLD.client(), RIDGE, ROLES)
+    assert alone.unreliable
+    assert any(FlagName.NO_AVERAGING in reason for reason in alone.reasons)
+    quiet = evaluate(replace(WORLD, noise_std=0.0).client(), RIDGE, ROLES)
+    assert not quiet.unreliable
+    assert quiet.reasons == ()
+
+
+def test_an_attack_that_was_cut_short_is_flagged(result):
+    assert names(result, "decoder-conv (white-box outsider)") >= {FlagName.STILL_FALLING}
+
+
+def test_an_attack_that_fails_on_an_undefended_client_is_flagged(result):
+    for leak, is_flagged in ((0.01, True), (0.9, False)):
+        span = Interval(leak, leak, leak)
+        before = replace(result, attacks=tuple(replace(attack, leak=span) for attack in result.attacks))
+        found = evaluate(WORLD.client(), RIDGE, ROLES, undefended=before)
+        assert (FlagName.FAILS_UNDEFENDED in names(found)) is is_flagged
+        assert FlagName.FAILS_UNDEFENDED not in found.not_checked
+
+
+def test_an_error_below_a_proved_bound_is_flagged():
+    class Bound:
+        value, side, kind = 1.0, "at_least", "proved"
+
+    found = evaluate(WORLD.client(), RIDGE, ROLES, bounds=[Bound()])
+    assert FlagName.BELOW_BOUND in names(found)
+    assert FlagName.BELOW_BOUND not in found.not_checked
+
+
+@dataclass(frozen=True)
+class Careless(Attack):
+    """Ridge, but a white box is fitted on images that have nothing to do with what is sent."""
+
+    name = "careless"
+    needs = frozenset({Need.PAIRS})
+
+    def _fit(self, known, *, seed, watch) -> Inverter:
+        if known.client is None:
+            return Ridge().fit(known, seed=seed)
+        mixed = Part(known.auxiliary.pixels.flip(0), known.auxiliary.labels)
+        x, seen = mixed.images(), known.pairs.first(len(mixed), source=SeededSource(0)).seen
+        return Ridge().fit(replace(known, pairs=RecordedPairs(Pairs(x, seen))), seed=seed)
+
+
+@pytest.mark.parametrize(("attack", "is_flagged"), [(Ridge(), False), (Careless(), True)])
+def test_a_black_box_that_beats_its_white_box_is_flagged(attack, is_flagged):
+    both = Suite("both", (Trial(attack, Threat()), Trial(attack, Threat(Box.BLACK))))
+    found = evaluate(replace(WORLD, noise_std=0.02).client(), both, ROLES)
+    assert (FlagName.BLACK_BEATS_WHITE in names(found, f"{attack.name} (white-box outsider)")) is is_flagged
+    assert FlagName.BLACK_BEATS_WHITE not in names(found, f"{attack.name} (black-box outsider)")
+    assert FlagName.BLACK_BEATS_WHITE not in found.not_checked
+
+
+def test_silence_is_flagged_as_no_better_than_the_prior():
+    mute = nn.Sequential(nn.Flatten(), nn.Linear(144, 3))
+    nn.init.zeros_(mute[1].weight)
+    found = evaluate(mute, RIDGE, ROLES)
+    assert FlagName.NO_BETTER_THAN_PRIOR in names(found)
+    assert found.best.leak.mean == pytest.approx(0, abs=1e-3)
+
+
+def test_stored_trials_are_readable_json(tmp_path):
+    evaluate(WORLD.client(), RIDGE, ROLES, out=tmp_path)
+    words = json.loads((tmp_path / "attacks" / "ridge--white-box-outsider-seed0.json").read_text())
+    assert words["attack"] == "ridge"
+    assert words["knowledge"] == "white-box outsider"
+    assert words["mse"] > 0

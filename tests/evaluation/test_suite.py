@@ -1,0 +1,68 @@
+"""Suites: what they hold, and how they fit the ground they are played on."""
+
+from dataclasses import replace
+
+import pytest
+
+from splitveil.attacks import Box, Threat
+from splitveil.check import UsageError
+from splitveil.evaluation.suite import SUITES, Ground, standard, suite_named
+
+FULL = Ground(has_client=True, is_random=True, has_private=True, has_labels=True, n_auxiliary=5000, n_selection=2000)
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_trial_has_its_own_file_name(name):
+    slugs = [trial.slug for trial in suite_named(name).trials]
+    assert len(set(slugs)) == len(slugs)
+    assert all(character.isalnum() or character == "-" for slug in slugs for character in slug)
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_full_ground_changes_nothing(name):
+    assert suite_named(name).on(FULL) == suite_named(name)
+
+
+def test_standard_plays_every_rung_as_insider_and_outsider():
+    played = {(trial.attack.name, trial.threat) for trial in standard().trials}
+    for rung in ("conv", "residual", "unet"):
+        assert (f"decoder-{rung}", Threat()) in played
+        assert (f"decoder-{rung}", Threat(insider=True)) in played
+    threats = {threat for _, threat in played}
+    assert any(threat.releases > 1 for threat in threats)
+    assert any(threat.label_known for threat in threats)
+    assert {threat.queries for threat in threats if threat.box is Box.BLACK} == {128, 1024, 4096}
+
+
+@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize(
+    ("poorer", "gone"),
+    [
+        ({"is_random": False}, lambda threat: threat.releases > 1),
+        ({"has_private": False}, lambda threat: threat.insider),
+        ({"has_labels": False}, lambda threat: threat.label_known),
+        ({"has_client": False}, lambda threat: threat.box is Box.WHITE),
+        ({"n_auxiliary": 500}, lambda threat: (threat.queries or 0) > 500),
+    ],
+)
+def test_what_cannot_be_played_is_left_out(name, poorer, gone):
+    threats = [trial.threat for trial in suite_named(name).on(replace(FULL, **poorer)).trials]
+    assert threats
+    assert not any(gone(threat) for threat in threats)
+
+
+def test_a_function_is_attacked_as_a_black_box_with_the_same_attacks():
+    white, black = standard().on(FULL), standard().on(replace(FULL, has_client=False))
+    assert {trial.attack.name for trial in black.trials} == {trial.attack.name for trial in white.trials}
+
+
+def test_one_attack_can_be_picked():
+    picked = standard().only(["decoder-unet"])
+    assert {trial.attack.name for trial in picked.trials} == {"decoder-unet"}
+    with pytest.raises(UsageError, match="did you mean 'decoder-unet'"):
+        standard().only(["decoder-unett"])
+
+
+def test_an_unknown_suite_is_refused():
+    with pytest.raises(UsageError, match="did you mean 'standard'"):
+        suite_named("standart")
