@@ -17,7 +17,7 @@ from torch import Tensor
 from splitveil.check import UsageError
 
 TILE = 256  # points at most: enough for an efficient product, little padding in small classes
-CPU_PART = 4 << 20  # bytes gathered at a time: stays in cache, and the allocator hands the same pages out again
+CPU_PART = 16 << 20  # bytes at a time: near the cache, and the allocator hands the same pages out again
 DEVICE_PART = 1 << 30  # bytes: an accelerator wants few large launches
 MOST_LAID = 1 << 30  # bytes of points that are copied into their tiles
 
