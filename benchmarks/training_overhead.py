@@ -25,7 +25,7 @@ from splitveil.networks import small_cnn, vgg11
 from splitveil.regularizers.base import Progress
 from splitveil.split import Bottleneck, Split, cut
 from splitveil.training import Recipe
-from splitveil.training.device import open_fabric
+from splitveil.training.device import open_place
 from splitveil.training.step import Joint, Stepper
 
 STD = 0.1
@@ -60,12 +60,12 @@ def make_images(shape: tuple[int, int, int], n: int, device: torch.device) -> Im
 
 def ours(split: Split, data: ImageSet, recipe: Recipe, device: torch.device) -> Callable[[int], None]:
     """Our step, fed by our batches."""
-    fabric = open_fabric(str(device), recipe.precision)
+    place = open_place(str(device), recipe.precision)
     joint = Joint(split)
     if recipe.channels_last:
         joint.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    model, optimizer = fabric.setup(joint, _sgd(joint, recipe))
-    stepper = Stepper(fabric, model, optimizer, recipe, (), 10)
+    model, optimizer = place.set_up(joint, _sgd(joint, recipe))
+    stepper = Stepper(place, model, optimizer, recipe, (), 10)
     split.client.train(), split.server.train()
 
     def epoch(number: int) -> None:

@@ -51,6 +51,8 @@ class StopAfter(Watcher):
         if self.left == 0:
             signal.raise_signal(signal.SIGINT)
 
+    def note(self, line: str) -> None: ...
+
 
 RECIPE = Recipe(epochs=4, batch_size=16, lr=0.1, augment=Augment(crop=1, flip=False), warmup_epochs=1)
 
@@ -94,9 +96,20 @@ def test_a_run_interrupted_and_resumed_ends_in_the_same_weights(tmp_path: Path, 
         assert torch.equal(value, weights(resumed.split)[name]), name
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     for ours, theirs in zip(logged, whole.history, strict=True):
-        assert {k: v for k, v in ours.items() if k != "seconds"} == pytest.approx(
-            {k: v for k, v in theirs.items() if k != "seconds"}, abs=1e-12
-        )
+        assert {k: v for k, v in ours.items() if k != "seconds"} == {k: v for k, v in theirs.items() if k != "seconds"}
+
+
+def test_other_images_than_the_run_began_with_are_refused(tmp_path: Path) -> None:
+    run(out=tmp_path, watcher=StopAfter(1))
+    with pytest.raises(RunError, match="not those the run began with"):
+        train(small_split(), small_images(seed=1), RECIPE, out=tmp_path, resume=True, device="cpu")
+
+
+def test_a_checkpoint_of_another_network_is_refused_in_one_line(tmp_path: Path) -> None:
+    run(out=tmp_path, watcher=StopAfter(1))
+    with pytest.raises(RunError, match="does not fit this config") as caught:
+        train(small_split(batch_norm=False), small_images(), RECIPE, out=tmp_path, resume=True, device="cpu")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_penalty_reaches_the_encoder_and_is_logged() -> None:

@@ -9,7 +9,7 @@ from splitveil.randomness import SeededSource
 from splitveil.regularizers.base import Penalty, Progress, Regularizer, Step
 from splitveil.split import Split
 from splitveil.training import Recipe, Term, Weight
-from splitveil.training.device import open_fabric
+from splitveil.training.device import open_place
 from splitveil.training.step import Joint, Stepper
 from worlds.small import small_images, small_split
 
@@ -24,11 +24,11 @@ class Spread(Regularizer):
 
 def gradients(split: Split, terms: list[Term]) -> dict[str, Tensor]:
     """Gradients our step leaves, with a learning rate of zero so that nothing moves."""
-    fabric = open_fabric("cpu", "float64")
+    place = open_place("cpu", "float64")
     joint = Joint(split).double()
-    model, optimizer = fabric.setup(joint, torch.optim.SGD(joint.parameters(), lr=0.0))
+    model, optimizer = place.set_up(joint, torch.optim.SGD(joint.parameters(), lr=0.0))
     batch = next(iter(batches(small_images().train, size=16, seed=0, epoch=0)))
-    Stepper(fabric, model, optimizer, RECIPE, terms, 3)(batch, PROGRESS)
+    Stepper(place, model, optimizer, RECIPE, terms, 3)(batch, PROGRESS)
     return {name: p.grad.clone() for name, p in joint.named_parameters() if p.grad is not None}
 
 

@@ -10,10 +10,11 @@ from splitveil.training import find_device
 from splitveil.training.watch import StopWhen
 
 
-def test_the_first_interrupt_is_remembered_and_the_second_raised() -> None:
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_interrupt_is_remembered_and_the_second_raised(first: signal.Signals) -> None:
     with StopWhen(None) as stop:
         assert stop.reason() is None
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(first)
         assert stop.reason() == "interrupted"
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)

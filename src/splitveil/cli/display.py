@@ -67,3 +67,6 @@ class TrainingBar(Watcher):
             f"train {report.accuracy:.1%}  selection {report.selection_accuracy:.1%}  {report.seconds:.0f} s"
         )
         self._console.print(line, highlight=False)
+
+    def note(self, line: str) -> None:
+        self._console.print(f"{self._label}: {line}", highlight=False, markup=False, soft_wrap=True)

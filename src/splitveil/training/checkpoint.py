@@ -2,13 +2,16 @@
 
     checkpoint.safetensors     tensors: model, best model, optimizer, regularizers     metadata["state"]: JSON
 
-One file holds tensors and counters together, so they can never disagree. It is written beside its final name, flushed
-to disk, then renamed; the file it replaces is kept as `checkpoint.previous.safetensors`. No pickle anywhere.
+One file holds tensors and counters together, so they can never disagree. It is written in `.writing/` beside its place,
+flushed to disk, then renamed; the file it replaces is kept as `checkpoint.previous.safetensors`. No pickle anywhere.
 """
 
 import json
 import os
-from collections.abc import Mapping
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from splitveil.check import RunError
 
 NAME = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
+SCRATCH = ".writing"  # files that are not complete; whatever a kill leaves there is worth nothing
 
 
 @dataclass(frozen=True)
@@ -36,58 +40,62 @@ class Checkpoint:
         return {k.removeprefix(f"{prefix}/"): v for k, v in self.tensors.items() if k.startswith(f"{prefix}/")}
 
 
+@dataclass(frozen=True)
+class Found:
+    """The newest complete checkpoint of a run, and the names of newer ones that are damaged."""
+
+    checkpoint: Checkpoint | None
+    damaged: tuple[str, ...] = ()
+
+
 def save(directory: Path, checkpoint: Checkpoint) -> None:
     """Write atomically, keeping the one before.
 
     Guarantees: whenever this is cut short, `load` finds the last complete checkpoint.
     """
     target = directory / NAME
-    write_tensors(directory / f"{NAME}.new", checkpoint.tensors, {"state": json.dumps(checkpoint.state)})
+    with _replacing(target, keep_as=directory / PREVIOUS) as fresh:
+        save_file(_on_cpu(checkpoint.tensors), fresh, {"state": json.dumps(checkpoint.state)})
+
+
+def load(directory: Path) -> Found:
+    """The newest complete checkpoint; none if the run never reached one."""
+    damaged: list[str] = []
+    for path in (directory / NAME, directory / PREVIOUS):
+        if path.exists():
+            try:
+                return Found(_read(path), tuple(damaged))
+            except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError):
+                damaged.append(path.name)  # truncated or corrupt: the one before it is still good
+    if damaged:
+        raise RunError(
+            f"{directory}: {' and '.join(damaged)} cannot be read; put back a copy, or remove them to start over"
+        )
+    return Found(None)
+
+
+def sweep_up(directory: Path) -> None:
+    """Remove what writes that were cut short left behind, and make sure that the next ones can succeed."""
     try:
-        if target.exists():
-            os.replace(target, directory / PREVIOUS)
-        os.replace(directory / f"{NAME}.new", target)
+        for scratch in (directory / SCRATCH, *directory.glob(f"*/{SCRATCH}")):
+            if scratch.exists():
+                shutil.rmtree(scratch)
+        (directory / SCRATCH).mkdir()
+        (directory / SCRATCH).rmdir()
     except OSError as error:
-        raise RunError(f"cannot write the checkpoint in {directory}: {error.strerror or error}") from error
-    _flush_directory(directory)
+        raise RunError(f"cannot write in {directory}: {error.strerror or error}; the run is as it was") from None
 
 
-def load(directory: Path) -> Checkpoint | None:
-    """The newest complete checkpoint, or None if the run never reached one."""
-    found = [directory / name for name in (NAME, PREVIOUS) if (directory / name).exists()]
-    for path in found:
-        try:
-            return _read(path)
-        except (SafetensorError, OSError, KeyError, json.JSONDecodeError):
-            continue  # truncated or corrupt: the one before it is still good
-    if found:
-        raise RunError(f"no checkpoint in {directory} can be read ({', '.join(p.name for p in found)} are damaged)")
-    return None
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write one safetensors file and make sure it has reached the disk."""
-    flat = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
-    try:
-        save_file(flat, path, dict(metadata or {}))
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    except (OSError, SafetensorError) as error:
-        path.unlink(missing_ok=True)
-        raise RunError(f"cannot write {path}: {error}; free some space or choose another --out") from error
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Replace a safetensors file at once: readers see the old or the new one, never a half."""
+    with _replacing(path) as fresh:
+        save_file(_on_cpu(tensors), fresh)
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace a small file at once: readers see the old or the new one, never a half."""
-    fresh = path.with_name(f"{path.name}.new")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+    with _replacing(path) as fresh:
+        fresh.write_text(text, encoding="utf-8")
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -110,15 +118,48 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _read(path: Path) -> Checkpoint:
-    with safe_open(path, framework="pt") as file:
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
-        return Checkpoint(tensors, json.loads(file.metadata()["state"]))
+@contextmanager
+def _replacing(path: Path, *, keep_as: Path | None = None) -> Iterator[Path]:
+    """Write to the path this gives; leaving the block flushes it to disk and puts it in the place of `path`."""
+    scratch = path.parent / SCRATCH
+    fresh = scratch / path.name
+    try:
+        scratch.mkdir(exist_ok=True)
+        yield fresh
+        _flush(fresh)
+        if keep_as is not None and path.exists():
+            os.replace(path, keep_as)
+        os.replace(fresh, path)
+        _flush(path.parent)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"cannot write {path}: {_reason(error)}; what was there before is kept") from None
+    finally:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+            scratch.rmdir()
 
 
-def _flush_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _reason(error: OSError | SafetensorError) -> str:
+    """What the operating system said; safetensors wraps it in words of its own."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    found = re.search(r"I/O error: (.+?) \(os error", str(error)) or re.search(r'message: "(.+?)"', str(error))
+    return found.group(1) if found else str(error)
+
+
+def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+
+def _read(path: Path) -> Checkpoint:
+    with safe_open(path, framework="pt") as file:
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+        return Checkpoint(tensors, json.loads(file.metadata()["state"]))

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from splitveil.check import RunError
@@ -24,19 +23,25 @@ class Course:
     best_is_full: bool = False  # chosen from an epoch in which every penalty had its full weight
     history: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
-    totals: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))  # loss·n, correct, n
-    gauges: Gauges = field(default_factory=Gauges)
+    task: Gauges = field(default_factory=lambda: Gauges(keeps_nan=True))  # loss and n_correct of the epoch so far
+    gauges: Gauges = field(default_factory=Gauges)  # what the penalties showed in the epoch so far
+
+    def next_epoch(self) -> None:
+        """Turn the page."""
+        self.epoch, self.batch = self.epoch + 1, 0
+        self.task, self.gauges = Gauges(keeps_nan=True), Gauges()
 
 
-def pack(course: Course, stepper: Stepper, *, seconds: float) -> Checkpoint:
-    """All that a run needs to go on."""
+def pack(course: Course, stepper: Stepper, *, seconds: float, data: str) -> Checkpoint:
+    """All that a run needs to go on. With several processes all must call this: gauges are summed over them."""
+    place = stepper.place
     parts: dict[str, dict[str, Tensor]] = {
         "model": stepper.joint.state_dict(),
         "best": course.best,
         "optimizer": optimizer_tensors(stepper.optimizer),
-        "gauges": course.gauges.tensors(),
-        "totals": {"epoch": course.totals},
     }
+    for name, gauges in (("task", course.task), ("gauges", course.gauges)):
+        parts[name] = (gauges if place.n_ranks == 1 else gauges.everywhere(place.total)).tensors()
     parts |= {f"term/{term.name}": term.regularizer.state_dict() for term in stepper.terms}
     parts |= {f"momentum/{name}": {str(i): g for i, g in enumerate(own)} for name, own in stepper.momenta.items()}
     state = {
@@ -47,26 +52,38 @@ def pack(course: Course, stepper: Stepper, *, seconds: float) -> Checkpoint:
         "best_is_full": course.best_is_full,
         "history": course.history,
         "seconds": seconds,
+        "data": data,
     }
     return Checkpoint({f"{part}/{k}": v for part, tensors in parts.items() for k, v in tensors.items()}, state)
 
 
-def unpack(found: Checkpoint, course: Course, stepper: Stepper) -> None:
+def unpack(found: Checkpoint, course: Course, stepper: Stepper, *, data: str) -> None:
     """Put a checkpoint back in place."""
+    if found.state.get("data") != data:
+        raise RunError("the images are not those the run began with (hash differs); put them back, or start a new run")
     try:
         stepper.joint.load_state_dict(found.part("model"))
         for term in stepper.terms:
             term.regularizer.load_state_dict(found.part(f"term/{term.name}"))
-    except RuntimeError as error:
+        restore_optimizer(stepper.optimizer, found.part("optimizer"))
+    except (RuntimeError, ValueError) as error:
         raise RunError(f"the checkpoint does not fit this config: {' '.join(str(error).split())[:200]}") from None
-    restore_optimizer(stepper.optimizer, found.part("optimizer"))
-    device, state = course.totals.device, found.state
+    place, state = stepper.place, found.state
     for term in stepper.terms:
         if kept := found.part(f"momentum/{term.name}"):
-            stepper.momenta[term.name] = [kept[str(i)].to(device) for i in range(len(kept))]
+            stepper.momenta[term.name] = [kept[str(i)].to(place.device) for i in range(len(kept))]
     course.epoch, course.batch, course.seconds = state["epoch"], state["batch"], state["seconds"]
     course.best_epoch, course.best_accuracy = state["best_epoch"], state["best_accuracy"]
-    course.best_is_full = state["best_is_full"]
-    course.history, course.best = list(state["history"]), {k: v.to(device) for k, v in found.part("best").items()}
-    course.totals = found.part("totals")["epoch"].to(device)
-    course.gauges.restore(found.part("gauges"), device)
+    course.best_is_full, course.history = state["best_is_full"], list(state["history"])
+    course.best = {name: tensor.to(place.device) for name, tensor in found.part("best").items()}
+    course.task.restore(found.part("task"), place.device, is_mine=place.is_first)
+    course.gauges.restore(found.part("gauges"), place.device, is_mine=place.is_first)
+
+
+def refuse_strangers(course: Course, stepper: Stepper) -> None:
+    """Several processes must go on from the same step: on many machines the run directory is a shared one."""
+    at = course.epoch * 10**9 + course.batch
+    if stepper.place.highest(at) != -stepper.place.highest(-at):
+        raise RunError(
+            "the processes found different checkpoints; the run directory must be on a disk all machines share"
+        )

@@ -1,24 +1,67 @@
-"""Where a run computes: one device, or the processes that torchrun started."""
+"""Where a run computes: one device, or one of the processes that torchrun started.
+
+Lightning Fabric does the work: process groups, data-parallel wrapping, autocast. It takes seconds to import, so it is
+imported when a run opens it, and not by commands that only read settings.
+"""
 
 import os
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, final
 
 import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.optim import Optimizer
 
 from splitveil.check import UsageError
 
-try:
-    from lightning_fabric import Fabric
-except ImportError:  # the same code inside the larger `lightning` distribution
-    from lightning.fabric import Fabric
-
-__all__ = ["Fabric", "find_device", "open_fabric"]
-
-PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
+PRECISIONS: Mapping[str, Literal["32-true", "bf16-mixed"]] = {
     "float32": "32-true",
     "bf16": "bf16-mixed",
     "float64": "32-true",  # the loop casts the networks itself: Fabric's 64-true rounds what they return to float32
 }
+
+
+@final
+class Place:
+    """A device, and the processes that share the work. Alone, nothing is ever communicated.
+
+    Guarantees: `total`, `mean` and `highest` give every process the same answer; all of them must ask.
+    """
+
+    def __init__(self, fabric: Any) -> None:
+        self._fabric = fabric
+        self.device: torch.device = fabric.device
+        self.rank: int = fabric.global_rank
+        self.n_ranks: int = fabric.world_size
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes what is written."""
+        return self.rank == 0
+
+    def set_up(self, module: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
+        """Move a module to the device and wrap it for autocast and data parallelism."""
+        model, wrapped = self._fabric.setup(module, optimizer)
+        return model, wrapped
+
+    def backward(self, loss: Tensor) -> None:
+        """Leave gradients in the parameters, averaged over the processes."""
+        self._fabric.backward(loss)
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over processes."""
+        return values if self.n_ranks == 1 else _all_reduced(values.clone(), dist.ReduceOp.SUM)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over processes."""
+        return values if self.n_ranks == 1 else self.total(values) / self.n_ranks
+
+    def highest(self, number: int) -> int:
+        """The largest of all processes' numbers. Waits for the device where there are several."""
+        if self.n_ranks == 1:
+            return number
+        return int(_all_reduced(torch.tensor(number, device=self.device), dist.ReduceOp.MAX))
 
 
 def find_device(name: str) -> torch.device:
@@ -40,12 +83,24 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def open_fabric(name: str, precision: str) -> Fabric:
-    """A Fabric on that device; under torchrun, one of its ranks."""
-    device = find_device(name)
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+def this_rank() -> int:
+    """This process's number among those torchrun started; 0 without torchrun."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def n_ranks() -> int:
+    """How many processes torchrun started on all machines together; 1 without torchrun."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def open_place(name: str, precision: str) -> Place:
+    """The place called `name`; under torchrun, that of this rank."""
+    device, world = find_device(name), n_ranks()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
-    fabric = Fabric(
+    if device.type == "cuda" and world > 1 and local > torch.cuda.device_count():
+        here = torch.cuda.device_count()
+        raise UsageError(f"torchrun started {local} processes here, which has {here} GPUs; use --nproc-per-node {here}")
+    fabric = _fabric()(
         accelerator=device.type,
         devices=local if world > 1 else ([device.index or 0] if device.type == "cuda" else 1),
         num_nodes=world // local,
@@ -53,4 +108,17 @@ def open_fabric(name: str, precision: str) -> Fabric:
         precision=PRECISIONS[precision],
     )
     fabric.launch()
-    return fabric
+    return Place(fabric)
+
+
+def _all_reduced(values: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
+    dist.all_reduce(values, op=how)
+    return values
+
+
+def _fabric() -> Any:
+    try:
+        from lightning_fabric import Fabric
+    except ImportError:  # the same code inside the larger `lightning` distribution
+        from lightning.fabric import Fabric
+    return Fabric

@@ -16,33 +16,40 @@ class Log:
     """The run's diary. With no directory it keeps none."""
 
     def __init__(self, directory: Path | None) -> None:
-        self._path = None if directory is None else directory / NAME
-        self._board = None if directory is None else _board(directory / "tensorboard")
+        self._directory = directory
+        self._board: Any = None
+        self._first = 0  # epoch of the next line after a resumption: TensorBoard forgets what came after it
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Append one epoch."""
-        if self._path is None:
+        if self._directory is None:
             return
         try:
-            with self._path.open("a", encoding="utf-8") as file:
+            with (self._directory / NAME).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
+            self._show(self._directory, record)
         except OSError as error:
-            raise RunError(f"cannot write {self._path}: {error.strerror or error}") from error
-        if self._board is not None:
-            for name, value in record.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(name, value, record["epoch"])
+            raise RunError(f"cannot write in {self._directory}: {error.strerror or error}") from error
 
     def cut_back(self, epochs: int) -> None:
         """Forget lines past the checkpoint a run goes on from, so that no epoch stands there twice."""
-        if self._path is not None and self._path.exists():
-            lines = [line for line in self._path.read_text().splitlines() if _epoch_of(line) < epochs]
-            write_text(self._path, "".join(f"{line}\n" for line in lines))
+        self._first = epochs
+        path = None if self._directory is None else self._directory / NAME
+        if path is not None and path.exists():
+            lines = [line for line in path.read_text(encoding="utf-8").splitlines() if _epoch_of(line) < epochs]
+            write_text(path, "".join(f"{line}\n" for line in lines))
 
     def close(self) -> None:
         """Flush what is buffered."""
         if self._board is not None:
             self._board.close()
+
+    def _show(self, directory: Path, record: Mapping[str, Any]) -> None:
+        if self._board is None:
+            self._board = _board(directory / "tensorboard", first=self._first)
+        for name, value in record.items():
+            if isinstance(value, int | float) and self._board is not None:
+                self._board.add_scalar(name, value, record["epoch"])
 
 
 def read_log(directory: Path) -> list[dict[str, Any]]:
@@ -58,9 +65,9 @@ def _epoch_of(line: str) -> float:
         return float("inf")  # a line cut short by a kill
 
 
-def _board(directory: Path) -> Any:
+def _board(directory: Path, *, first: int) -> Any:
     if importlib.util.find_spec("tensorboard") is None:
         return None
     from torch.utils.tensorboard.writer import SummaryWriter
 
-    return SummaryWriter(str(directory))
+    return SummaryWriter(str(directory), purge_step=first or None)

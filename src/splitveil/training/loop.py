@@ -4,30 +4,29 @@ Every random draw is keyed by (seed, purpose, step, position in the global batch
 else, so a run that was stopped anywhere and resumed ends in the weights of one that never was.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from splitveil.check import RunError, UsageError
-from splitveil.data import ImageSet, Part, batches
+from splitveil.check import RunError
+from splitveil.data import ImageSet, batches
 from splitveil.regularizers.base import Progress
 from splitveil.split import Split
 from splitveil.training import checkpoint as files
 from splitveil.training.accuracy import accuracy
-from splitveil.training.course import Course, pack, unpack
-from splitveil.training.device import Fabric, open_fabric
-from splitveil.training.gauges import Gauges
+from splitveil.training.course import Course, pack, refuse_strangers, unpack
+from splitveil.training.device import Place, open_place
 from splitveil.training.log import Log
 from splitveil.training.recipe import Recipe
 from splitveil.training.schedule import learning_rate
-from splitveil.training.setup import set_up
-from splitveil.training.step import Joint, Outcome, Term
+from splitveil.training.setup import set_up, steps_per_epoch
+from splitveil.training.step import Outcome, Term
 from splitveil.training.watch import Report, Silent, StopWhen, Watcher
 
 LOOK_EVERY = 50  # steps between two readings of the loss: each reading waits for the device
+REASONS = (None, "time budget", "interrupted")  # why a run stops, the stronger later
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,11 @@ def train(
     """Train client and server together on the train role; keep the weights that do best on the selection role.
 
     The networks in `split` are trained in place. With `out`, every epoch is logged there and a checkpoint is written,
-    from which `resume=True` goes on. Ctrl-C finishes the step, saves, and returns with `stopped="interrupted"`.
+    from which `resume=True` goes on. Ctrl-C finishes the step, saves, and returns with `stopped="interrupted"`. Under
+    torchrun every process trains on its rows of each batch; only the first one writes and calls the watcher.
     """
-    fabric = open_fabric(device, recipe.precision)
-    run = _Run(fabric, split, data, recipe, regularizers, out, watcher or Silent())
+    place = open_place(device, recipe.precision)
+    run = _Run(place, split, data, recipe, regularizers, out, watcher or Silent())
     if resume:
         run.resume()
     with StopWhen(recipe.time_budget) as stop:
@@ -73,7 +73,7 @@ class _Run:
 
     def __init__(
         self,
-        fabric: Fabric,
+        place: Place,
         split: Split,
         data: ImageSet,
         recipe: Recipe,
@@ -81,14 +81,14 @@ class _Run:
         out: Path | None,
         watcher: Watcher,
     ) -> None:
-        self.fabric, self.split, self.recipe, self.terms = fabric, split, recipe, terms
-        self.out, self.watcher = out, watcher
-        self.train_part, self.selection = data.train.to(fabric.device), data.selection.to(fabric.device)
-        self.steps_per_epoch = _steps(self.train_part, recipe)
+        self.place, self.split, self.recipe, self.terms = place, split, recipe, terms
+        self.data, self.out = data, out
+        self.watcher = watcher if place.is_first else Silent()
+        self.train_part, self.selection = data.train.to(place.device), data.selection.to(place.device)
+        self.steps_per_epoch = steps_per_epoch(self.train_part, recipe, n_ranks=place.n_ranks)
         self.course = Course()
-        self.course.totals = self.course.totals.to(fabric.device)
-        self.log = Log(out if fabric.is_global_zero else None)
-        self.stepper = set_up(fabric, split, recipe, terms, data.n_classes)
+        self.log = Log(out if place.is_first else None)
+        self.stepper = set_up(place, split, recipe, terms, data.n_classes)
         self.stop: StopWhen | None = None
 
     # -- the loop ---------------------------------------------------------------------------------------------------
@@ -115,22 +115,28 @@ class _Run:
             seed=self.recipe.seed,
             epoch=course.epoch,
             start=course.batch,
-            rank=self.fabric.global_rank,
-            world=self.fabric.world_size,
+            rank=self.place.rank,
+            world=self.place.n_ranks,
         )
         for batch in left:
-            self._take(self.stepper(batch, self.progress()), len(batch.y))
+            self._take(self.stepper(batch, self.progress()))
             course.batch += 1
             if course.batch % LOOK_EVERY == 0:
                 self._look()
-            if (reason := stop.reason()) is not None:
+            if (reason := self._reason(stop)) is not None:
                 return reason
         return None
 
-    def _take(self, outcome: Outcome, n: int) -> None:
-        self.course.totals += torch.stack(
-            [outcome.loss.double() * n, outcome.n_correct.double(), torch.full_like(outcome.loss, n).double()]
-        )
+    def _reason(self, stop: StopWhen) -> str | None:
+        """Why to stop. Several processes ask each other, and so seldom: they must stop at the same step."""
+        batch = self.course.batch
+        if self.place.n_ranks > 1 and batch % LOOK_EVERY and batch < self.steps_per_epoch:
+            return None
+        return REASONS[self.place.highest(REASONS.index(stop.reason()))]
+
+    def _take(self, outcome: Outcome) -> None:
+        loss = outcome.loss if self.place.n_ranks == 1 else outcome.loss / self.place.n_ranks
+        self.course.task.add({"loss": loss, "n_correct": outcome.n_correct})
         self.course.gauges.add(outcome.gauges)
 
     def _end_epoch(self) -> None:
@@ -142,11 +148,10 @@ class _Run:
         report = self._report(measured)
         if self._is_better(measured):
             course.best_accuracy, course.best_epoch = measured, course.epoch
-            course.best = {k: v.detach().clone() for k, v in self._joint.state_dict().items()}
+            course.best = {k: v.detach().clone() for k, v in self.stepper.joint.state_dict().items()}
         record = self._record(report)
         course.history.append(record)
-        course.epoch, course.batch = course.epoch + 1, 0
-        course.totals, course.gauges = torch.zeros_like(course.totals), Gauges()
+        course.next_epoch()
         self.log.epoch(record)
         self.save()
         self.watcher.epoch(report, record)
@@ -182,8 +187,7 @@ class _Run:
         report = self._report(None)
         self.course.gauges.fold()
         self._guard()
-        if self.fabric.is_global_zero:
-            self.watcher.step(report)
+        self.watcher.step(report)
 
     def _guard(self) -> dict[str, int]:
         """Steps without a finite penalty, by term; a run with too many of them is stopped."""
@@ -199,13 +203,9 @@ class _Run:
 
     def _report(self, selection_accuracy: float | None) -> Report:
         course, progress = self.course, self.progress()
-        totals = (
-            self.fabric.all_reduce(course.totals.clone(), reduce_op="sum")
-            if self.fabric.world_size > 1
-            else course.totals
-        )
-        loss, correct, n = totals.tolist()
-        if loss != loss or abs(loss) == float("inf"):
+        seen = course.task.everywhere(self.place.total)
+        loss, n_correct = (seen.sum(name) / max(course.batch, 1) for name in ("loss", "n_correct"))
+        if not math.isfinite(loss):
             raise RunError(
                 f"the loss is not finite in epoch {course.epoch + 1} (step {progress.step}); lower training.lr, "
                 "set training.clip_norm, or lower the weights of the regularizers"
@@ -215,8 +215,8 @@ class _Run:
             n_epochs=self.recipe.epochs,
             step=progress.step,
             n_steps=self.recipe.epochs * self.steps_per_epoch,
-            loss=loss / max(n, 1),
-            accuracy=correct / max(n, 1),
+            loss=loss,
+            accuracy=n_correct / self.recipe.batch_size,
             selection_accuracy=selection_accuracy,
             seconds=self._seconds(),
         )
@@ -232,7 +232,7 @@ class _Run:
             "selection_accuracy": report.selection_accuracy,
             "seconds": round(report.seconds, 3),
             **weights,
-            **self.course.gauges.means(),
+            **self.course.gauges.everywhere(self.place.total).means(),
         }
 
     def _seconds(self) -> float:
@@ -240,27 +240,32 @@ class _Run:
 
     # -- keeping and finding again ----------------------------------------------------------------------------------
 
-    @property
-    def _joint(self) -> Joint:
-        return self.stepper.joint
-
     def save(self) -> None:
-        """Write a checkpoint (rank 0 only)."""
-        if self.out is not None and self.fabric.is_global_zero:
-            files.save(self.out, pack(self.course, self.stepper, seconds=self._seconds()))
+        """Write a checkpoint. Every process must call it; the first one writes."""
+        if self.out is not None:
+            whole = pack(self.course, self.stepper, seconds=self._seconds(), data=self.data.sha256)
+            if self.place.is_first:
+                files.save(self.out, whole)
 
     def resume(self) -> None:
         """Go on from the newest complete checkpoint; from the start if there is none."""
-        found = files.load(self.out) if self.out is not None else None
-        if found is not None:
-            unpack(found, self.course, self.stepper)
+        if self.out is None:
+            return
+        if self.place.is_first:
+            files.sweep_up(self.out)
+        found = files.load(self.out)
+        if found.checkpoint is not None:
+            unpack(found.checkpoint, self.course, self.stepper, data=self.data.sha256)
+        refuse_strangers(self.course, self.stepper)
+        if found.damaged:
+            self.watcher.note(f"{found.damaged[0]} is damaged: going on from the one before, epoch {self.course.epoch}")
         self.log.cut_back(self.course.epoch)
 
     def finish(self, stopped: str | None) -> Trained:
         """Put the best weights in place and close the books."""
         course = self.course
         if course.best:
-            self._joint.load_state_dict(course.best)
+            self.stepper.joint.load_state_dict(course.best)
         self.log.close()
         self.split.client.eval(), self.split.server.eval()
         return Trained(
@@ -276,10 +281,3 @@ class _Run:
     def _train_mode(self) -> None:
         self.split.client.train(self.recipe.freeze != "encoder")  # a frozen half also keeps its batch statistics
         self.split.server.train(self.recipe.freeze != "head")
-
-
-def _steps(part: Part, recipe: Recipe) -> int:
-    steps = len(part) // recipe.batch_size
-    if steps == 0:
-        raise UsageError(f"batch_size {recipe.batch_size} is larger than the train role ({len(part)} images); lower it")
-    return steps

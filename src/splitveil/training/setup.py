@@ -1,22 +1,42 @@
-"""Everything a run needs before its first step: both halves as one module, the optimizer, the regularizers in place."""
+"""Everything a run needs before its first step: both halves as one module, the optimizer, the regularizers in place.
+
+Batch statistics are those of the whole batch: on several GPUs they are synchronized, and on several CPU processes,
+where torch cannot do that, a network that has them is refused.
+"""
 
 from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from splitveil.check import UsageError
+from splitveil.data import Part
 from splitveil.split import Split
-from splitveil.training.device import Fabric
+from splitveil.training.device import Place
 from splitveil.training.recipe import Recipe
 from splitveil.training.step import Joint, Stepper, Term
 
 
-def set_up(fabric: Fabric, split: Split, recipe: Recipe, terms: Sequence[Term], n_classes: int) -> Stepper:
+def steps_per_epoch(part: Part, recipe: Recipe, *, n_ranks: int) -> int:
+    """How many steps an epoch has; refused if there is none, or if the ranks cannot share a batch evenly."""
+    steps = len(part) // recipe.batch_size
+    if steps == 0:
+        raise UsageError(f"batch_size {recipe.batch_size} is larger than the train role ({len(part)} images); lower it")
+    if recipe.batch_size % n_ranks:
+        near = max(1, round(recipe.batch_size / n_ranks)) * n_ranks
+        raise UsageError(f"batch_size {recipe.batch_size} cannot be shared by {n_ranks} processes; use {near}")
+    return steps
+
+
+def set_up(place: Place, split: Split, recipe: Recipe, terms: Sequence[Term], n_classes: int) -> Stepper:
     """A stepper that is ready to go. The networks of `split` are moved and wrapped, not copied."""
     joint = Joint(split)
     joint.requires_grad_(True)
     if recipe.freeze != "nothing":
         (split.client if recipe.freeze == "encoder" else split.server).requires_grad_(False)
+    if place.n_ranks > 1:
+        _share_statistics(place, joint, recipe)
     if recipe.precision == "float64":
         joint.double()
     if recipe.channels_last:
@@ -24,11 +44,24 @@ def set_up(fabric: Fabric, split: Split, recipe: Recipe, terms: Sequence[Term], 
     if recipe.compile:
         split.client.encoder.compile()
         split.server.head.compile()
-    model, optimizer = fabric.setup(joint, _optimizer(joint, recipe))
+    model, optimizer = place.set_up(joint, _optimizer(joint, recipe))
     for term in terms:
-        term.regularizer.to(fabric.device, next(joint.parameters()).dtype)
+        term.regularizer.to(place.device, next(joint.parameters()).dtype)
         term.regularizer.bind(split.client, split.server)
-    return Stepper(fabric, model, optimizer, recipe, terms, n_classes)
+    return Stepper(place, model, optimizer, recipe, terms, n_classes)
+
+
+def _share_statistics(place: Place, joint: Joint, recipe: Recipe) -> None:
+    if place.device.type == "cuda":
+        nn.SyncBatchNorm.convert_sync_batchnorm(joint)  # type: ignore[no-untyped-call] # in place
+        return
+    frozen = {"nothing": "-", "encoder": "client.", "head": "server."}[recipe.freeze]  # keeps the statistics it has
+    for name, layer in joint.named_modules():
+        if isinstance(layer, _BatchNorm) and not name.startswith(frozen):
+            raise UsageError(
+                f"{name.split('.', 1)[1]} takes statistics of its batch, which processes on CPUs cannot share; "
+                "use one process, GPUs, or a network without them (as vit)"
+            )
 
 
 def _optimizer(joint: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:

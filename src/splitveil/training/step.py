@@ -10,7 +10,7 @@ clipped or smoothed, that gradient is taken apart and added after:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +18,10 @@ from torch.nn import functional as F
 
 from splitveil import check
 from splitveil.data import Augment, Batch
-from splitveil.randomness import NoiseSource, SeededSource
+from splitveil.randomness import NoiseSource, SeededSource, derive
 from splitveil.regularizers.base import Penalty, Progress, Regularizer, Step
 from splitveil.split import Split
-from splitveil.training.device import Fabric
+from splitveil.training.device import Place
 from splitveil.training.recipe import Recipe
 from splitveil.training.schedule import Weight
 from splitveil.types import Features, Images, Logits, Sent
@@ -79,14 +79,14 @@ class Stepper:
 
     def __init__(
         self,
-        fabric: Fabric,
+        place: Place,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         recipe: Recipe,
         terms: Sequence[Term],
         n_classes: int,
     ) -> None:
-        self.fabric, self.model, self.optimizer = fabric, model, optimizer
+        self.place, self.model, self.optimizer = place, model, optimizer
         self.recipe, self.terms, self.n_classes = recipe, terms, n_classes
         self.momenta: dict[str, list[Tensor]] = {}
         joint = model.module
@@ -112,9 +112,7 @@ class Stepper:
         return Outcome(task.detach(), (logits.detach().argmax(1) == batch.y).sum(), gauges)
 
     def _prepare(self, progress: Progress) -> None:
-        torch.manual_seed(
-            progress.step * self.fabric.world_size + self.fabric.global_rank
-        )  # layers that draw, as nn.Dropout
+        torch.manual_seed(derive(progress.seed, "layers", progress.step, self.place.rank))  # layers that draw: Dropout
         for group in self.optimizer.param_groups:
             group["lr"] = progress.lr
         self.optimizer.zero_grad(set_to_none=True)
@@ -127,21 +125,12 @@ class Stepper:
         return x.contiguous(memory_format=torch.channels_last) if self.recipe.channels_last else x
 
     def _penalties(self, step: Step) -> dict[str, Penalty]:
-        with torch.no_grad():
-            seen = Step(
-                step.x,
-                step.z.detach(),
-                Sent(step.z_sent.detach()),
-                step.y,
-                step.logits.detach(),
-                step.noise_std,
-                step.n_classes,
-                step.progress,
-            )
-        charged = {}
+        charged: dict[str, Penalty] = {}
+        if not self.terms:
+            return charged
+        seen = replace(step, z=step.z.detach(), z_sent=Sent(step.z_sent.detach()), logits=step.logits.detach())
         for term in self.terms:
-            with torch.enable_grad():
-                term.regularizer.fit(seen)
+            term.regularizer.fit(seen)
             if term.weight(step.progress) > 0:
                 charged[term.name] = term.regularizer(step)
         return charged
@@ -155,7 +144,7 @@ class Stepper:
                     apart[term.name] = self._own_gradient(term, charge)
                 else:
                     total = total + charge
-        self.fabric.backward(total)
+        self.place.backward(total)
         for gradients in apart.values():
             for parameter, gradient in zip(self.encoder, gradients, strict=True):
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
@@ -163,8 +152,9 @@ class Stepper:
     def _own_gradient(self, term: Term, charge: Tensor) -> list[Tensor]:
         found = torch.autograd.grad(charge, self.encoder, retain_graph=True, allow_unused=True)
         own = [torch.zeros_like(p) if g is None else g for p, g in zip(self.encoder, found, strict=True)]
-        if self.fabric.world_size > 1:
-            own = [self.fabric.all_reduce(g, reduce_op="mean") for g in own]
+        if self.place.n_ranks > 1:
+            means = torch.split(self.place.mean(torch.cat([g.flatten() for g in own])), [g.numel() for g in own])
+            own = [mean.reshape(g.shape) for mean, g in zip(means, own, strict=True)]
         if term.clip_norm is not None:
             norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in own]))
             shrink = (term.clip_norm / norm.clamp_min(1e-12)).clamp_max(1.0)

@@ -4,14 +4,17 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what schedulers send before they kill
+
 
 @dataclass(frozen=True)
 class Report:
-    """A run at one moment. Loss and accuracy are means since the last report."""
+    """A run at one moment. Loss and accuracy are means over the epoch so far."""
 
     epoch: int
     n_epochs: int
@@ -34,6 +37,10 @@ class Watcher(ABC):
     def epoch(self, report: Report, record: Mapping[str, Any]) -> None:
         """Called at the end of each epoch with the line that was logged."""
 
+    @abstractmethod
+    def note(self, line: str) -> None:
+        """Called with what the user should know and no number tells."""
+
 
 class Silent(Watcher):
     """Looks on and says nothing."""
@@ -42,11 +49,13 @@ class Silent(Watcher):
 
     def epoch(self, report: Report, record: Mapping[str, Any]) -> None: ...
 
+    def note(self, line: str) -> None: ...
+
 
 class StopWhen:
-    """Answers whether the run should end now, and why: Ctrl-C, or the time budget.
+    """Answers whether the run should end now, and why: Ctrl-C, SIGTERM, or the time budget.
 
-    Inside the `with` block the first SIGINT is remembered instead of raised, so the loop can finish its step and save;
+    Inside the `with` block the first signal is remembered instead of raised, so the loop can finish its step and save;
     a second one interrupts at once.
     """
 
@@ -54,18 +63,17 @@ class StopWhen:
         self.started = time.monotonic()
         self._budget = time_budget
         self._interrupted = False
-        self._before: Any = None
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopWhen":
-        try:
-            self._before = signal.signal(signal.SIGINT, self._remember)
-        except ValueError:  # not the main thread: Ctrl-C stays with whoever owns it
-            self._before = None
+        with suppress(ValueError):  # not the main thread: signals stay with whoever owns them
+            for number in SIGNALS:
+                self._before[number] = signal.signal(number, self._remember)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def reason(self) -> str | None:
         """Why to stop, or None to go on."""
