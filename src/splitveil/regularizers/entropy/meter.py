@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from splitveil.check import positive
-from splitveil.randomness import SeededSource
 from splitveil.regularizers.base import Penalty, Regularizer, Step
 from splitveil.regularizers.entropy.groupings.base import Space
 from splitveil.regularizers.entropy.members import Members, assemble, total
+from splitveil.regularizers.entropy.numbers import Numbers
 from splitveil.regularizers.entropy.parallel import World, gather, world
 from splitveil.regularizers.entropy.replay import Replay
 from splitveil.regularizers.entropy.vectors import ToVectors
@@ -55,25 +55,25 @@ class Entry:
 class Meter(nn.Module):
     """Turns steps into vectors, and counts what is skipped.
 
-    `n_broken` steps had no finite penalty (the last one was `broken_step`; `broken` counts them by class), `n_skipped`
-    classes had one member only.
+    `n_broken` of `n_calls` had no finite penalty (the last one was `broken_call`; `broken` counts them by class),
+    `n_skipped` classes had one member only.
     """
 
     layout: Tensor
     noise_var: Tensor
-    now: Tensor
     n_calls: Tensor
     n_broken: Tensor
     n_skipped: Tensor
-    broken_step: Tensor
+    broken_call: Tensor
     broken: Tensor
 
     def __init__(self, *, vectors: ToVectors | None = None, uses_labels: bool = True, gauge_every: int = 16) -> None:
         super().__init__()
         self.vectors, self.uses_labels = vectors or ToVectors(), uses_labels
         self.gauge_every = gauge_every
-        self.replay = Replay()
+        self.replay, self.numbers = Replay(), Numbers()
         self.n_classes = 0  # 0 until built
+        self.gauge_names: list[str] = []
 
     def build(self, space: Space) -> None:
         """Make the counters."""
@@ -82,9 +82,9 @@ class Meter(nn.Module):
         is_double = int(space.like.dtype == torch.float64)
         self.register_buffer("layout", torch.tensor([space.dim, space.n_classes, is_double], device=device))
         self.register_buffer("noise_var", torch.zeros((), dtype=torch.float64, device=device))
-        for name in ("now", "n_calls", "n_broken", "n_skipped"):
+        for name in ("n_calls", "n_broken", "n_skipped"):
             self.register_buffer(name, torch.zeros((), dtype=torch.long, device=device))
-        self.register_buffer("broken_step", torch.full((), -1, dtype=torch.long, device=device))
+        self.register_buffer("broken_call", torch.full((), -1, dtype=torch.long, device=device))
         self.register_buffer("broken", torch.zeros(space.n_classes, dtype=torch.long, device=device))
 
     def has_gauges(self, step: Step) -> bool:
@@ -110,7 +110,7 @@ class Meter(nn.Module):
         self.n_calls += 1
         self.n_broken += ~is_fine
         self.n_skipped += (members.count == 1).sum()
-        self.broken_step.copy_(torch.where(is_fine, self.broken_step, self.now))
+        self.broken_call.copy_(torch.where(is_fine, self.broken_call, self.n_calls))
         of_class = total((~fine).to(members.count.dtype), members.row, members.n_rows) > 0
         self.broken.index_add_(0, members.label, of_class.long())
         return torch.where(is_fine, worth, 0.0), torch.where(is_fine, slope, 0.0)
@@ -154,15 +154,23 @@ class Metered(Regularizer, ABC):
 
     def forward(self, step: Step) -> Penalty:
         entry = self._enter(step)
+        has_gauges = self.meter.has_gauges(step)
         wants_gradient = torch.is_grad_enabled() and entry.mine.requires_grad
-        (worth, slope, *measured), names = self._charge(entry, step, wants_gradient)
-        gauges = dict(zip(names, measured, strict=True))
-        first = entry.here.rank * len(entry.mine)
-        mine = slope[first : first + len(entry.mine)]
-        if entry.here.size > 1:  # data parallelism averages the gradients of the ranks
-            mine = mine * entry.here.size
-        loss = _Charged.apply(entry.mine, worth, mine)  # type: ignore[no-untyped-call]
-        return Penalty(loss, {"penalty": worth, **gauges})
+        draws = self._draw("charge", entry, step, has_gauges=has_gauges)
+
+        def charged(z: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+            with torch.enable_grad():
+                members = entry.members(z.detach().requires_grad_(wants_gradient), y)
+                worth, gauges = self.value(members, draws, has_gauges=has_gauges)
+                slope = torch.autograd.grad(worth, members.z)[0] if wants_gradient else torch.zeros_like(z)
+            with torch.no_grad():
+                worth, slope = self.meter.guard(members, worth.detach(), slope)
+            self.meter.gauge_names = list(gauges) if has_gauges else self.meter.gauge_names
+            return worth, slope, *gauges.values()
+
+        worth, slope, *measured = self._replayed(("charge", wants_gradient, has_gauges), charged, entry)
+        gauges = dict(zip(self.meter.gauge_names, measured, strict=True)) if has_gauges else {}
+        return Penalty(_connected(entry, worth, slope), {"penalty": worth, **gauges})
 
     @torch.no_grad()
     def fit(self, step: Step) -> None:
@@ -172,48 +180,23 @@ class Metered(Regularizer, ABC):
             return
         draws = self._draw("fit", entry, step, has_gauges=False)
 
-        def moved(z: Tensor, y: Tensor, *drawn: Tensor) -> tuple[Tensor, ...]:
-            self.learn(entry.members(z, y), dict(zip(draws, drawn, strict=True)), entry.here)
+        def moved(z: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+            self.learn(entry.members(z, y), draws, entry.here)
             return ()
 
-        self._replayed("fit", moved, entry, draws)
+        self._replayed("fit", moved, entry)
 
-    def _charge(self, entry: Entry, step: Step, wants_gradient: bool) -> tuple[tuple[Tensor, ...], list[str]]:
-        """Value, gradient and gauges; names of the gauges. A step with gauges is never replayed."""
-        has_gauges = self.meter.has_gauges(step)
-        draws = self._draw("charge", entry, step, has_gauges=has_gauges)
-        self.meter.now.fill_(step.progress.step)
-        names: list[str] = []
-
-        def charged(z: Tensor, y: Tensor, *drawn: Tensor) -> tuple[Tensor, ...]:
-            with torch.enable_grad():
-                members = entry.members(z.detach().requires_grad_(wants_gradient), y)
-                worth, gauges = self.value(members, dict(zip(draws, drawn, strict=True)), has_gauges=has_gauges)
-                slope = torch.autograd.grad(worth, members.z)[0] if wants_gradient else torch.zeros_like(z)
-            with torch.no_grad():
-                worth, slope = self.meter.guard(members, worth.detach(), slope)
-            names.extend(gauges)
-            return worth, slope, *gauges.values()
-
-        if has_gauges:
-            with torch.autocast(entry.z.device.type, enabled=False):
-                return charged(entry.z, entry.y, *draws.values()), names
-        return self._replayed(("charge", wants_gradient), charged, entry, draws), []
-
-    def _replayed(
-        self, key: Hashable, function: Callable[..., tuple[Tensor, ...]], entry: Entry, draws: Draws
-    ) -> tuple[Tensor, ...]:
+    def _replayed(self, key: Hashable, function: Callable[..., tuple[Tensor, ...]], entry: Entry) -> tuple[Tensor, ...]:
         key = (key, self.phase(), entry.noise_var, entry.n_classes)
+        if not torch.is_autocast_enabled(entry.z.device.type):
+            return self.meter.replay(key, function, (entry.z, entry.y))
         with torch.autocast(entry.z.device.type, enabled=False):
-            return self.meter.replay(key, function, [entry.z, entry.y, *draws.values()])
+            return self.meter.replay(key, function, (entry.z, entry.y))
 
     def _draw(self, purpose: Purpose, entry: Entry, step: Step, *, has_gauges: bool) -> Draws:
         shapes = self.shapes(purpose, entry, has_gauges=has_gauges)
-        at = (step.progress.seed, "entropy", purpose, step.progress.step)
-        return {
-            name: SeededSource(*at, name).normal(shape, device=entry.z.device).to(entry.z.dtype)
-            for name, shape in shapes.items()
-        }
+        at = step.progress
+        return self.meter.numbers(shapes, seed=at.seed, key=f"entropy-{purpose}", step=at.step, like=entry.z)
 
     def _enter(self, step: Step) -> Entry:
         entry = self.meter.enter(step)
@@ -226,6 +209,7 @@ class Metered(Regularizer, ABC):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         self.meter.replay.forget()  # tensors may move to other memory
+        self.meter.numbers.forget()
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
@@ -237,13 +221,21 @@ class Metered(Regularizer, ABC):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
+def _connected(entry: Entry, worth: Tensor, slope: Tensor) -> Tensor:
+    """The value as a loss of this process's features. Data parallelism averages the gradients of the ranks."""
+    first, n = entry.here.rank * len(entry.mine), entry.here.size
+    mine = slope if n == 1 else slope[first : first + len(entry.mine)] * n
+    loss: Tensor = _Charged.apply(entry.mine, worth, mine)  # type: ignore[no-untyped-call]
+    return loss
+
+
 class _Charged(torch.autograd.Function):
     """A value with a gradient that is already known."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, worth: Tensor, slope: Tensor) -> Tensor:
         ctx.save_for_backward(slope)
-        return worth.clone()
+        return worth.detach()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
