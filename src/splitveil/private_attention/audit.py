@@ -24,8 +24,10 @@ from splitveil.dp.calibration import delta_of
 from splitveil.private_attention.builder import Builder
 from splitveil.private_attention.facts import ReleaseFacts
 from splitveil.private_attention.memory import PrivateKV
-from splitveil.private_attention.sampler import LatticeSampler
+from splitveil.private_attention.polynomial import PolynomialFeatures
+from splitveil.private_attention.sampler import LatticeSampler, RejectionSampler
 from splitveil.private_attention.sensitivity import row_sensitivity2
+from splitveil.private_attention.spec import Bounds
 
 CONFIDENCE = 0.999
 DRAWS_AT_A_TIME = 2**20
@@ -78,6 +80,27 @@ def audit_builders(without: Builder, with_: Builder, *, releases: int = 40_000) 
     return audit_noise(
         (totals[0], totals[1]), calibration.scale, without._sampler, claimed_mu=one_share, releases=releases
     )
+
+
+def audit_twin(facts: ReleaseFacts, *, releases: int = 40_000) -> AuditResult:
+    """Audit a memory's settings on a twin of two dimensions: the same spec, heads, c and bounds, a Taylor kernel of
+    the same β and degree ≤ 2, and two neighbors at the bounds. The noise is drawn as for a real release, but by our
+    own sampler.
+    """
+    degree = facts.kernel.settings().get("degree", 2)
+    exponent = facts.kernel.beta * facts.bounds.largest_inner
+    features = PolynomialFeatures(2, min(degree, 2)).taylor(facts.kernel.beta * min(1.0, 30.0 / exponent))
+    bounds = Bounds(facts.bounds.key_norm, facts.bounds.query_norm, facts.bounds.value_norm)
+    key = torch.tensor([[bounds.key_norm, 0.0]], dtype=torch.float64)
+    value = torch.tensor([[bounds.value_norm, 0.0]], dtype=torch.float64)
+    neighbors = []
+    for sign in (-1.0, 1.0):
+        b = Builder(facts.spec, bounds, features, 2, heads=facts.heads, count=facts.count, sampler=RejectionSampler())
+        if facts.spec.adjacency == "replace_one" or sign > 0:
+            keys, values = (x[:, None].repeat(1, facts.heads, 1) for x in (key, sign * value))
+            b.add(keys, values, [0] if facts.spec.unit == "document" else None)
+        neighbors.append(b)
+    return audit_builders(neighbors[0], neighbors[1], releases=releases)
 
 
 def check_numbers(memory: PrivateKV) -> Sequence[str]:

@@ -149,6 +149,7 @@ class PolynomialKernel(Kernel):
         a = features.coefficients(features.beta)
         self.alpha2 = [abs(float(a_j)) * (query_norm / key_norm) ** j for j, a_j in enumerate(a)]
         self.degrees = tuple(j for j, square in enumerate(self.alpha2) if square > 0)
+        self._ratios: dict[float, dict[int, float]] = {}
         self.monomials = Monomials(features.d, features.degree)
         self.n_features = sum(self.monomials.sizes[j] for j in self.degrees)
         self.norm = math.sqrt(math.fsum(a2 * key_norm ** (2 * j) for j, a2 in enumerate(self.alpha2)))
@@ -167,9 +168,11 @@ class PolynomialKernel(Kernel):
         return torch.cat([blocks[j] for j in self.degrees])
 
     def query_coefficients(self, beta: float) -> dict[int, float]:
-        """a_j / α_j for each degree that was released."""
-        a = self.features.coefficients(beta, self.degrees)
-        return {j: float(a[j]) / math.sqrt(self.alpha2[j]) for j in self.degrees}
+        """a_j / α_j for each degree that was released; fitted once for each β."""
+        if beta not in self._ratios:
+            a = self.features.coefficients(beta, self.degrees)
+            self._ratios[beta] = {j: float(a[j]) / math.sqrt(self.alpha2[j]) for j in self.degrees}
+        return self._ratios[beta]
 
     def basis(self, q: Float[Tensor, "*batch d"], beta: float) -> Float[Tensor, "*batch feature"]:
         blocks = self.monomials.of_rows(q)

@@ -46,7 +46,10 @@ class QueryPlan:
         self._sigma, self._c = facts.noise_std, facts.counted
         self._limit = facts.bounds.query_norm
         center = facts.bounds.value_center
-        self._center = None if center is None else torch.as_tensor(center).to(dtype=like.dtype, device=like.device)
+        if center is not None:
+            center = torch.as_tensor(center).to(dtype=like.dtype, device=like.device)
+            center = center.reshape(-1) if facts.heads == 1 else center
+        self._center = center
         self.single = SingleQuery.make(facts, self._folded, beta, self._center)
 
     def answer(self, q: Float[Tensor, "*batch d"]) -> Answer:
