@@ -10,7 +10,7 @@ from rich.table import Table
 
 from splitveil.check import RunError
 from splitveil.cli.display import err, out, print_json
-from splitveil.cli.runs import Run, open_run
+from splitveil.cli.runs import Run, device_of, open_run, refuse_ranks
 from splitveil.data import ImageSet
 from splitveil.evaluation import Result, Suite, Update, suite_named
 from splitveil.evaluation import evaluate as run_suite
@@ -146,6 +146,7 @@ def _suite(name: str, attacks: Sequence[str]) -> Suite:
 
 def _open_on(run: Path, device: str) -> Run:
     place = find_device(device)
+    refuse_ranks("attacking")
     opened = open_run(run)
     opened.split.to(place)
     return opened
@@ -165,7 +166,7 @@ def _attacked(opened: Run, suite: Suite, *, folder: str, n_seeds: int, quiet: bo
 
 
 def _accuracies(opened: Run) -> dict[str, float]:
-    device = next(opened.split.server.parameters()).device
+    device = device_of(opened.split)
     parts = {"selection": opened.data.selection, "victims": opened.data.victims}
     return {
         role: accuracy(opened.split, part.to(device), seed=opened.config.training.seed) for role, part in parts.items()

@@ -54,7 +54,7 @@ class Config:
 
 def read_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     """Defaults, then the file, then each `a.b=c`."""
-    words: dict[str, Any] = _read_yaml(path) if path else {}
+    words: dict[str, Any] = read_yaml(path) if path else {}
     for override in overrides:
         _override(words, override)
     return parse(words)
@@ -94,7 +94,8 @@ def to_yaml(config: Config) -> str:
     return yaml.safe_dump(as_words(config), sort_keys=False, allow_unicode=True)
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The words of a YAML file, or one line that says where it goes wrong."""
     import yaml
 
     try:

@@ -13,7 +13,7 @@ from splitveil.cli.attack import run_attacks
 from splitveil.cli.config import Config
 from splitveil.cli.display import err, print_json
 from splitveil.cli.display import out as stdout
-from splitveil.cli.runs import new_directory, write_start
+from splitveil.cli.runs import new_directory, refuse_ranks, write_start
 from splitveil.cli.train import carry_out, prepare
 from splitveil.data import Augment, fashion
 from splitveil.evaluation import Result
@@ -27,14 +27,16 @@ NOISE_STD = 0.25
 def demo(*, quick: bool, out: Path, seed: int, device: str, as_json: bool, quiet: bool) -> None:
     """The command."""
     place = find_device(device)
-    _clear(out)
+    refuse_ranks("demo")
     data = fashion()
+    configs = {name: _config(mechanism, quick=quick, seed=seed) for name, mechanism in _clients().items()}
+    _clear(out)
     silent = quiet or as_json
     if not silent:
         err().print(f"SplitVeil demo: two clients on {data.name} ({len(data.train):,} private training images)")
     shown: list[Shown] = []
-    for name, mechanism in _clients().items():
-        prepared = prepare(_config(mechanism, quick=quick, seed=seed), data)
+    for name, config in configs.items():
+        prepared = prepare(config, device=device, data=data)
         directory = new_directory(out / name)
         (out / MARK).touch()
         write_start(directory, prepared.config)
@@ -95,7 +97,7 @@ def _config(mechanism: list[dict[str, Any]], *, quick: bool, seed: int) -> Confi
 def _clear(out: Path) -> None:
     if (out / MARK).exists():
         shutil.rmtree(out)
-    elif out.exists() and any(out.iterdir()):
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} holds something else than an earlier demo; choose another --out")
 
 

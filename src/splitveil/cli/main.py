@@ -7,12 +7,15 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
 from splitveil import __version__
 from splitveil.check import RunError, SplitVeilError
+
+MISUSE: Any = typer.BadParameter.__base__  # click's UsageError, which some versions of typer bring themselves
+INTERRUPTED = 130  # what typer makes of Ctrl-C
 
 app = typer.Typer(
     name="splitveil",
@@ -231,30 +234,51 @@ def doctor(json: Json = False) -> None:
 
 
 @data_app.command(name="check")
-def data_check(source: Annotated[str, typer.Argument(help="A name, a file or a folder.")], json: Json = False) -> None:
-    """Read an image set and print its roles, classes and hash.
+def data_check(
+    source: Annotated[str, typer.Argument(help="A name, a file or a folder.")],
+    size: Annotated[int | None, typer.Option("--size", help="Scale and cut image files to SIZE×SIZE.")] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out images that cannot be read.")] = False,
+    people: Annotated[bool, typer.Option("--people", help="Classes are identities: roles share nobody.")] = False,
+    role: Annotated[
+        list[str] | None, typer.Option("--role", metavar="ROLE=SOURCE", help="Take a role from elsewhere; repeatable.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Read an image set and print its roles, classes, hash, and what should be known about it.
 
-    Example: `splitveil data check fashion`
+    Examples: `splitveil data check fashion` · `splitveil data check faces/ --people --size 64 --role auxiliary=lfw/`
     """
     from splitveil.cli import show
 
-    show.data_check(source, as_json=json)
+    show.data_check(source, size=size, skip_broken=skip_broken, people=people, roles=role or (), as_json=json)
 
 
 def run(words: Sequence[str] | None = None) -> None:
     """Entry point: every mistake of the caller becomes one line and an exit code."""
     try:
-        app(args=None if words is None else list(words))
+        code = app(args=None if words is None else list(words), prog_name="splitveil", standalone_mode=False)
     except SplitVeilError as error:
-        _say(f"error: {error}")
-        sys.exit(3 if isinstance(error, RunError) else 2)
-    except KeyboardInterrupt:
-        _say("interrupted")
-        sys.exit(3)
+        _leave(error, 3 if isinstance(error, RunError) else 2)
+    except MISUSE as error:
+        _leave_misused(error)
+    except OSError as error:  # a disk or a file that our own checks did not foresee
+        _leave(error, 3)
+    if code == INTERRUPTED:
+        _leave("interrupted", 3)
+    sys.exit(code or 0)
 
 
-def _say(line: Any) -> None:
-    print(line, file=sys.stderr)
+def _leave_misused(error: Any) -> NoReturn:
+    """Wrong words, as typer found them; asked for nothing at all, it has printed its help already."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.exit(2)
+    command = error.ctx.command_path if error.ctx is not None else "splitveil"
+    _leave(f"{error.format_message().rstrip('.')}; see `{command} --help`", 2)
+
+
+def _leave(reason: Any, code: int) -> NoReturn:
+    print("error:", *str(reason).splitlines(), file=sys.stderr)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

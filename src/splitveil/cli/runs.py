@@ -5,12 +5,14 @@ env.json     versions, machine, commit                         result.json    wh
 model/       encoder and head as safetensors, manifest.json    checkpoint.safetensors  to resume from
 """
 
+import itertools
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,11 +23,11 @@ import torch
 from splitveil import __version__
 from splitveil.check import UsageError
 from splitveil.cli.build import build_data, build_split, load_weights
-from splitveil.cli.config import Config, parse, to_yaml
+from splitveil.cli.config import Config, parse, read_yaml, to_yaml
 from splitveil.data import ImageSet
 from splitveil.split import Split
-from splitveil.training import Trained, accuracy
-from splitveil.training.checkpoint import write_tensors, write_text
+from splitveil.training import Trained, accuracy, n_ranks
+from splitveil.training.checkpoint import make_directory, write_tensors, write_text
 
 SCHEMA_VERSION = 1  # of result.json
 
@@ -52,18 +54,28 @@ class Run:
 
 def new_directory(out: Path | None) -> Path:
     """Make the run's directory: `out`, or the next free one under runs/."""
-    if out is None:
-        taken = [int(p.name) for p in Path("runs").glob("[0-9]*") if p.name.isdigit()]
-        out = Path("runs") / f"{max(taken, default=0) + 1:03d}"
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is not empty; go on with `--resume {out}` or choose another --out")
+    place = out or Path("runs")
     try:
+        out = out or _next_free(place)
         out.mkdir(parents=True, exist_ok=True)
         (out / ".writable").touch()
         (out / ".writable").unlink()
     except OSError as error:
-        raise UsageError(f"cannot write in {out}: {error.strerror}; choose another --out") from None
+        raise UsageError(f"cannot write in {place}: {error.strerror}; choose another --out") from None
     return out
+
+
+def _next_free(place: Path) -> Path:
+    """A new directory `place`/NNN; of two runs that ask at once, each gets its own."""
+    place.mkdir(parents=True, exist_ok=True)
+    taken = [int(p.name) for p in place.iterdir() if p.name.isdecimal()]
+    for number in itertools.count(max(taken, default=0) + 1):
+        with suppress(FileExistsError):
+            (place / f"{number:03d}").mkdir()
+            return place / f"{number:03d}"
+    raise AssertionError("numbers never end")
 
 
 def write_start(directory: Path, config: Config) -> None:
@@ -75,13 +87,13 @@ def write_start(directory: Path, config: Config) -> None:
 def write_finish(directory: Path, config: Config, trained: Trained, data: ImageSet) -> dict[str, Any]:
     """Measure the trained client on the victims and write model/ and result.json."""
     split = trained.split
-    device = next(split.server.parameters()).device
+    device = device_of(split)
     result = {
         "schema_version": SCHEMA_VERSION,
         "seed": config.training.seed,
         "commit": commit(),
         "splitveil": __version__,
-        "data": {"name": data.name, "sha256": data.sha256},
+        "data": {"name": data.name, "sha256": data.sha256, "notes": list(data.notes)},
         "epochs": len(trained.history),
         "best_epoch": trained.best_epoch,
         "stopped": trained.stopped,
@@ -97,7 +109,7 @@ def write_finish(directory: Path, config: Config, trained: Trained, data: ImageS
         },
     }
     model = directory / "model"
-    model.mkdir(exist_ok=True)
+    make_directory(model)
     write_tensors(model / "encoder.safetensors", split.client.encoder.state_dict())
     write_tensors(model / "head.safetensors", split.server.state_dict())
     manifest = {"image_shape": list(data.image_shape), "n_classes": data.n_classes, "mechanism": config.mechanism}
@@ -113,9 +125,7 @@ def read_run_config(directory: Path) -> Config:
         raise UsageError(
             f"{directory}: not a run directory (no config.yaml); make one with `splitveil train --out {directory}`"
         )
-    import yaml
-
-    return parse(yaml.safe_load(path.read_text(encoding="utf-8")))
+    return parse(read_yaml(path))
 
 
 def open_run(directory: Path | str) -> Run:
@@ -124,14 +134,27 @@ def open_run(directory: Path | str) -> Run:
     config = read_run_config(directory)
     if not (directory / "result.json").exists():
         raise UsageError(f"{directory}: the run is not finished; go on with `splitveil train --resume {directory}`")
-    manifest = _read_json(directory / "model" / "manifest.json")
-    shape = tuple(manifest["image_shape"])
-    split = build_split(config, image_shape=shape, n_classes=manifest["n_classes"], fresh=False)
+    facts = _read_json(directory / "model" / "manifest.json", needs=("image_shape", "n_classes"))
+    channels, height, width = facts["image_shape"]
+    shape = (channels, height, width)
+    split = build_split(config, image_shape=shape, n_classes=facts["n_classes"], fresh=False)
     load_weights(split.client.encoder, directory / "model" / "encoder.safetensors")
     load_weights(split.server, directory / "model" / "head.safetensors")
     split.client.eval()
     split.server.eval()
-    return Run(directory, config, _read_json(directory / "result.json"), split)
+    return Run(directory, config, _read_json(directory / "result.json", needs=("data", "accuracy")), split)
+
+
+def device_of(split: Split) -> torch.device:
+    """Where a split is; on the CPU if it has nothing that could be elsewhere."""
+    parameters = (*split.client.parameters(), *split.server.parameters())
+    return parameters[0].device if parameters else torch.device("cpu")
+
+
+def refuse_ranks(what: str) -> None:
+    """Only training is shared by the processes of torchrun."""
+    if n_ranks() > 1:
+        raise UsageError(f"{what} is done by one process; call it without torchrun")
 
 
 def environment() -> dict[str, Any]:
@@ -161,9 +184,12 @@ def commit() -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path, *, needs: Sequence[str]) -> dict[str, Any]:
     try:
-        words: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
+        words = json.loads(path.read_text(encoding="utf-8"))
+        missing = [key for key in needs if key not in words]
+    except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); the run directory is incomplete") from None
+    if missing or not isinstance(words, dict):
+        raise UsageError(f"{path}: has no {missing[0] if missing else 'keys'}; the run directory is damaged")
     return words

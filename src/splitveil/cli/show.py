@@ -1,11 +1,13 @@
 """Commands that only look: list, doctor, data check."""
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
+from splitveil.check import UsageError
 from splitveil.cli import catalog
 from splitveil.cli.display import out, print_json
 
@@ -62,30 +64,43 @@ def doctor(*, as_json: bool) -> None:
         console.print(f"[bold]{'extra ' + name:14}[/] {state} ({extra.purpose})", markup=True)
 
 
-def data_check(source: str, *, as_json: bool) -> None:
+def data_check(
+    source: str, *, size: int | None, skip_broken: bool, people: bool, roles: Sequence[str], as_json: bool
+) -> None:
     """`splitveil data check`."""
-    from splitveil.data import Role, read
+    import torch
 
-    data = read(source)
-    roles: dict[str, Any] = {}
-    for role in Role:
-        part = getattr(data, role.value)
-        roles[role.value] = {"images": len(part), "classes": int(part.labels.unique().numel())}
-    facts = {
-        "name": data.name,
-        "image_shape": list(data.image_shape),
-        "n_classes": data.n_classes,
-        "roles": roles,
-        "sha256": data.sha256,
+    from splitveil.data import Decoding, Role, read
+
+    given = dict(_given(words) for words in roles)
+    data = read(source, roles=given, people=people, decoding=Decoding(size=size, skip_broken=skip_broken))
+    kind = "people" if data.people else "classes"
+    parts = {role.value: data.part(role) for role in Role}
+    counts = {
+        name: {"images": len(part), kind: torch.unique(part.labels[part.labels >= 0]).numel()}
+        for name, part in parts.items()
     }
     if as_json:
-        print_json(facts)
+        facts = {"name": data.name, "image_shape": list(data.image_shape), "n_classes": data.n_classes}
+        streamed = any(part.is_streamed for part in parts.values())
+        more = {"people": data.people, "streamed": streamed, "notes": list(data.notes), "sha256": data.sha256}
+        print_json({**facts, "roles": counts, **more})
         return
     console = out()
-    console.print(f"[bold]{data.name}[/]  {'×'.join(map(str, data.image_shape))}  {data.n_classes} classes")
-    for name, role_facts in roles.items():
-        console.print(f"  {name:10} {role_facts['images']:7,} images of {role_facts['classes']} classes")
+    console.print(f"[bold]{escape(data.name)}[/]  {'×'.join(map(str, data.image_shape))}  {data.n_classes} {kind}")
+    for name, seen in counts.items():
+        of = f"of {seen[kind]} {kind}" if seen[kind] else f"of other {kind}"
+        console.print(f"  {name:10} {seen['images']:7,} images {of}")
     console.print(f"  sha256     {data.sha256}")
+    for note in data.notes:
+        console.print(f"  note       {note}", markup=False, soft_wrap=True)
+
+
+def _given(words: str) -> tuple[str, str]:
+    role, equals, source = words.partition("=")
+    if not (role and equals and source):
+        raise UsageError(f"--role wants ROLE=SOURCE, got {words!r}; for example --role auxiliary=faces.npz")
+    return role, source
 
 
 def _missing(extra: Extra) -> list[str]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from splitveil.check import RunError, UsageError
 from splitveil.cli.build import build_data, build_split, build_terms
 from splitveil.cli.config import Config, read_config
@@ -13,7 +15,7 @@ from splitveil.cli.display import out as stdout
 from splitveil.cli.runs import new_directory, read_run_config, write_finish, write_start
 from splitveil.data import ImageSet
 from splitveil.split import Split
-from splitveil.training import Term, find_device
+from splitveil.training import Term, find_device, rehearse, this_rank
 from splitveil.training import train as run_training
 
 
@@ -27,31 +29,43 @@ class Prepared:
     terms: list[Term]
 
 
-def prepare(config: Config, data: ImageSet | None = None) -> Prepared:
-    """Build all a config names; any mistake shows here, before a file is written."""
+def prepare(config: Config, *, device: str, data: ImageSet | None = None) -> Prepared:
+    """Build all a config names and rehearse a step; any mistake shows here, before a file is written."""
+    place = find_device(device)
     data = data or build_data(config)
     split = build_split(config, image_shape=data.image_shape, n_classes=data.n_classes)
-    return Prepared(config, data, split, build_terms(config.regularizers))
+    terms = build_terms(config.regularizers)
+    rehearse(split, data, config.training, terms, device=place)
+    return Prepared(config, data, split, terms)
 
 
 def carry_out(
-    prepared: Prepared, directory: Path, *, label: str, device: str, quiet: bool, resume: bool = False
+    prepared: Prepared, directory: Path | None, *, label: str, device: str, quiet: bool, resume: bool = False
 ) -> dict[str, Any]:
-    """Train in a directory that is ready, and write what came of it."""
-    with TrainingBar(label, quiet=quiet) as bar:
-        trained = run_training(
-            prepared.split,
-            prepared.data,
-            prepared.config.training,
-            regularizers=prepared.terms,
-            out=directory,
-            resume=resume,
-            device=device,
-            watcher=bar,
-        )
-    if trained.stopped == "interrupted":
-        raise RunError(f"interrupted; all is saved, go on with `splitveil train --resume {directory}`")
-    return write_finish(directory, prepared.config, trained, prepared.data)
+    """Train in a directory that is ready, and write what came of it; ranks but the first write nothing."""
+    is_first = this_rank() == 0
+    try:
+        with TrainingBar(label, quiet=quiet or not is_first) as bar:
+            trained = run_training(
+                prepared.split,
+                prepared.data,
+                prepared.config.training,
+                regularizers=prepared.terms,
+                out=directory,
+                resume=resume,
+                device=device,
+                watcher=bar,
+            )
+        if trained.stopped == "interrupted":
+            raise KeyboardInterrupt
+        if not is_first or directory is None:
+            return {}
+        return write_finish(directory, prepared.config, trained, prepared.data)
+    except KeyboardInterrupt:
+        again = f"`splitveil train --resume {directory}`" if is_first else "--resume"
+        raise RunError(f"interrupted; what was reached is saved, go on with {again}") from None
+    except (torch.OutOfMemoryError, MemoryError):
+        raise RunError("out of memory; lower training.batch_size, or data.decoding.memory for image files") from None
 
 
 def train(
@@ -65,21 +79,24 @@ def train(
     quiet: bool,
 ) -> None:
     """The command."""
-    find_device(device)
+    is_first = this_rank() == 0
+    directory: Path | None = resume
     if resume is not None:
         if config is not None or out is not None:
             raise UsageError("--resume takes its config and directory from the run; leave -c and --out away")
-        prepared, directory = prepare(_resumed(resume, overrides)), resume
+        prepared = prepare(_resumed(resume, overrides), device=device)
     else:
-        prepared = prepare(read_config(config, overrides))
-        directory = new_directory(out)
-        write_start(directory, prepared.config)
+        prepared = prepare(read_config(config, overrides), device=device)
+        if is_first:
+            directory = new_directory(out)
+            write_start(directory, prepared.config)
+    label = directory.name if directory is not None else ""
     result = carry_out(
-        prepared, directory, label=directory.name, device=device, quiet=quiet or as_json, resume=resume is not None
+        prepared, directory, label=label, device=device, quiet=quiet or as_json, resume=resume is not None
     )
-    if as_json:
+    if is_first and as_json:
         print_json({"run": str(directory), **result})
-    elif not quiet:
+    elif is_first and directory is not None and not quiet:
         _summary(directory, result)
 
 

@@ -1,9 +1,10 @@
 """Split + mechanism + regularizers at work."""
 
 from splitveil.training.accuracy import accuracy
-from splitveil.training.device import find_device
+from splitveil.training.device import find_device, n_ranks, this_rank
 from splitveil.training.loop import Trained, train
 from splitveil.training.recipe import Recipe
+from splitveil.training.rehearsal import rehearse
 from splitveil.training.schedule import Weight, learning_rate
 from splitveil.training.step import Term
 from splitveil.training.watch import Report, Silent, Watcher
@@ -19,5 +20,8 @@ __all__ = [
     "accuracy",
     "find_device",
     "learning_rate",
+    "n_ranks",
+    "rehearse",
+    "this_rank",
     "train",
 ]

@@ -86,6 +86,14 @@ def sweep_up(directory: Path) -> None:
         raise RunError(f"cannot write in {directory}: {error.strerror or error}; the run is as it was") from None
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory inside the run's own."""
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot make {path}: {error.strerror or error}") from None
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Replace a safetensors file at once: readers see the old or the new one, never a half."""
     with _replacing(path) as fresh:

@@ -83,6 +83,7 @@ class _Run:
     ) -> None:
         self.place, self.split, self.recipe, self.terms = place, split, recipe, terms
         self.data, self.out = data, out
+        self.is_kept = bool(place.highest(int(out is not None)))  # the first process alone may have a directory
         self.watcher = watcher if place.is_first else Silent()
         self.train_part, self.selection = data.train.to(place.device), data.selection.to(place.device)
         self.steps_per_epoch = steps_per_epoch(self.train_part, recipe, n_ranks=place.n_ranks)
@@ -242,9 +243,9 @@ class _Run:
 
     def save(self) -> None:
         """Write a checkpoint. Every process must call it; the first one writes."""
-        if self.out is not None:
+        if self.is_kept:
             whole = pack(self.course, self.stepper, seconds=self._seconds(), data=self.data.sha256)
-            if self.place.is_first:
+            if self.place.is_first and self.out is not None:
                 files.save(self.out, whole)
 
     def resume(self) -> None:
