@@ -27,9 +27,10 @@ from splitveil.cli.config import Config, parse, read_yaml, to_yaml
 from splitveil.data import ImageSet
 from splitveil.split import Split
 from splitveil.training import Trained, accuracy, n_ranks
-from splitveil.training.checkpoint import make_directory, write_tensors, write_text
+from splitveil.training.checkpoint import SCRATCH, make_directory, write_tensors, write_text
 
 SCHEMA_VERSION = 1  # of result.json
+PROBE = ".writable"  # made and removed, to see whether a directory can be written
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,22 @@ class Run:
 
 def new_directory(out: Path | None) -> Path:
     """Make the run's directory: `out`, or the next free one under runs/."""
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out is not None and out.exists() and not _is_free(out):
         raise UsageError(f"{out} is not empty; go on with `--resume {out}` or choose another --out")
     place = out or Path("runs")
     try:
         out = out or _next_free(place)
         out.mkdir(parents=True, exist_ok=True)
-        (out / ".writable").touch()
-        (out / ".writable").unlink()
+        (out / PROBE).touch()
+        (out / PROBE).unlink()
     except OSError as error:
         raise UsageError(f"cannot write in {place}: {error.strerror}; choose another --out") from None
     return out
+
+
+def _is_free(out: Path) -> bool:
+    """Whether nothing is there, or only what a kill left before the run began."""
+    return out.is_dir() and {p.name for p in out.iterdir()} <= {PROBE, SCRATCH}
 
 
 def _next_free(place: Path) -> Path:
@@ -81,7 +87,13 @@ def _next_free(place: Path) -> Path:
 def write_start(directory: Path, config: Config) -> None:
     """What is known before the first step."""
     write_text(directory / "config.yaml", to_yaml(config))
-    write_text(directory / "env.json", json.dumps(environment(), indent=2) + "\n")
+    write_environment(directory)
+
+
+def write_environment(directory: Path) -> None:
+    """Where the run began; one that goes on elsewhere keeps it."""
+    if not (directory / "env.json").exists():
+        write_text(directory / "env.json", json.dumps(environment(), indent=2) + "\n")
 
 
 def write_finish(directory: Path, config: Config, trained: Trained, data: ImageSet) -> dict[str, Any]:

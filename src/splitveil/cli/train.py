@@ -12,7 +12,7 @@ from splitveil.cli.build import build_data, build_split, build_terms
 from splitveil.cli.config import Config, read_config
 from splitveil.cli.display import TrainingBar, print_json
 from splitveil.cli.display import out as stdout
-from splitveil.cli.runs import new_directory, read_run_config, write_finish, write_start
+from splitveil.cli.runs import new_directory, read_run_config, write_environment, write_finish, write_start
 from splitveil.data import ImageSet
 from splitveil.split import Split
 from splitveil.training import Term, find_device, rehearse, this_rank
@@ -85,6 +85,8 @@ def train(
         if config is not None or out is not None:
             raise UsageError("--resume takes its config and directory from the run; leave -c and --out away")
         prepared = prepare(_resumed(resume, overrides), device=device)
+        if is_first:
+            write_environment(resume)
     else:
         prepared = prepare(read_config(config, overrides), device=device)
         if is_first:

@@ -134,6 +134,7 @@ def _replacing(path: Path, *, keep_as: Path | None = None) -> Iterator[Path]:
     try:
         scratch.mkdir(exist_ok=True)
         yield fresh
+        fresh.chmod(path.parent.stat().st_mode & 0o666)  # readable as the run is; safetensors makes its files private
         _flush(fresh)
         if keep_as is not None and path.exists():
             os.replace(path, keep_as)

@@ -65,20 +65,21 @@ class Place:
 
 
 def find_device(name: str) -> torch.device:
-    """The device called `name`; "auto" takes an accelerator when there is one.
+    """The device called `name`; "auto" takes an accelerator when there is one, and each rank of torchrun its own.
 
     >>> find_device("cpu")
     device(type='cpu')
     """
+    if name in ("auto", "cuda") and torch.cuda.is_available():
+        return torch.device("cuda") if n_ranks() == 1 else _of_rank()
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cpu")
     here = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     try:
         device = torch.device(name)
     except RuntimeError:
         device = None
-    known = device is not None and (str(device) in here or (str(device) == "cuda" and len(here) > 1))
-    if device is None or not known:
+    if device is None or str(device) not in here:
         raise UsageError(f"there is no device {name!r} on this machine; it has: {', '.join(here)}")
     return device
 
@@ -97,9 +98,6 @@ def open_place(name: str, precision: str) -> Place:
     """The place called `name`; under torchrun, that of this rank."""
     device, world = find_device(name), n_ranks()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
-    if device.type == "cuda" and world > 1 and local > torch.cuda.device_count():
-        here = torch.cuda.device_count()
-        raise UsageError(f"torchrun started {local} processes here, which has {here} GPUs; use --nproc-per-node {here}")
     fabric = _fabric()(
         accelerator=device.type,
         devices=local if world > 1 else ([device.index or 0] if device.type == "cuda" else 1),
@@ -109,6 +107,13 @@ def open_place(name: str, precision: str) -> Place:
     )
     fabric.launch()
     return Place(fabric)
+
+
+def _of_rank() -> torch.device:
+    local, here = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local >= here:
+        raise UsageError(f"torchrun started more processes than this machine has GPUs; use --nproc-per-node {here}")
+    return torch.device("cuda", local)
 
 
 def _all_reduced(values: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:

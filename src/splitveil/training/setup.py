@@ -35,8 +35,10 @@ def set_up(place: Place, split: Split, recipe: Recipe, terms: Sequence[Term], n_
     joint.requires_grad_(True)
     if recipe.freeze != "nothing":
         (split.client if recipe.freeze == "encoder" else split.server).requires_grad_(False)
-    if place.n_ranks > 1:
-        _share_statistics(place, joint, recipe)
+    if place.n_ranks > 1 and place.device.type == "cuda":
+        nn.SyncBatchNorm.convert_sync_batchnorm(joint)  # type: ignore[no-untyped-call] # in place
+    elif place.n_ranks > 1:
+        refuse_statistics(split, recipe)
     if recipe.precision == "float64":
         joint.double()
     if recipe.channels_last:
@@ -51,17 +53,17 @@ def set_up(place: Place, split: Split, recipe: Recipe, terms: Sequence[Term], n_
     return Stepper(place, model, optimizer, recipe, terms, n_classes)
 
 
-def _share_statistics(place: Place, joint: Joint, recipe: Recipe) -> None:
-    if place.device.type == "cuda":
-        nn.SyncBatchNorm.convert_sync_batchnorm(joint)  # type: ignore[no-untyped-call] # in place
-        return
-    frozen = {"nothing": "-", "encoder": "client.", "head": "server."}[recipe.freeze]  # keeps the statistics it has
-    for name, layer in joint.named_modules():
-        if isinstance(layer, _BatchNorm) and not name.startswith(frozen):
-            raise UsageError(
-                f"{name.split('.', 1)[1]} takes statistics of its batch, which processes on CPUs cannot share; "
-                "use one process, GPUs, or a network without them (as vit)"
-            )
+def refuse_statistics(split: Split, recipe: Recipe) -> None:
+    """Raise if a layer that is trained takes statistics of its batch; a frozen half keeps those it has."""
+    trained = {"encoder": split.client.encoder, "head": split.server.head}
+    trained.pop(recipe.freeze, None)
+    for half in trained.values():
+        for name, layer in half.named_modules():
+            if isinstance(layer, _BatchNorm):
+                raise UsageError(
+                    f"{name or type(layer).__name__} takes statistics of its batch, which processes on CPUs cannot "
+                    "share; use one process, GPUs, or a network without them (as vit)"
+                )
 
 
 def _optimizer(joint: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
