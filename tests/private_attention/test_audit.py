@@ -134,7 +134,7 @@ def leave_out_the_count(patch: pytest.MonkeyPatch) -> None:
 
 def do_not_clip(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(encoder_module, "to_unit_ball", lambda rows, radius, center=None: rows.double() / radius)
-    patch.setattr(encoder_module, "enforce_cap", lambda ints, cap: ints)
+    patch.setattr(encoder_module, "enforce_cap", lambda ints, cap, spare=None: ints)
     patch.setattr("splitveil.private_attention.lattice.enforce_cap", lambda ints, cap: ints)
 
 
@@ -184,10 +184,10 @@ def forget_a_weight_of_the_features(patch: pytest.MonkeyPatch) -> None:
     def wrong(self, features, *, key_norm, query_norm) -> None:
         make(self, features, key_norm=key_norm, query_norm=query_norm)
         short = math.sqrt(self.alpha2[0] + self.alpha2[1] * key_norm**2)
-        self._lift_weights = {j: w * (self.norm / short) for j, w in self._lift_weights.items()}
+        self._lift_weights = self._lift_weights * (self.norm / short)
 
     patch.setattr(polynomial_module.PolynomialKernel, "__init__", wrong)
-    patch.setattr(encoder_module, "enforce_cap", lambda ints, cap: ints)
+    patch.setattr(encoder_module, "enforce_cap", lambda ints, cap, spare=None: ints)
 
 
 PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], AuditResult]]] = {

@@ -42,6 +42,15 @@ def test_totals_are_the_same_bits_for_every_order_batch_and_thread_count(
     assert torch.equal(whole, encoder.rows(keys, values))
 
 
+def test_sums_are_exact_at_the_largest_span() -> None:
+    """2¹⁷ equal rows at the bounds: each cell is 2¹⁷ times that of one row, to the last digit."""
+    e = make_encoder(
+        PrivacySpec(1, 1e-6), Bounds(1, 1, 1), PolynomialFeatures(1, 1).taylor(1.0), 1, heads=1, count=None
+    )
+    one = torch.ones(1, 1, 1, dtype=torch.float64)
+    assert torch.equal(e.rows(one.repeat(2**17, 1, 1), one.repeat(2**17, 1, 1)), e.rows(one, one) * 2**17)
+
+
 def test_one_more_row_changes_the_total_by_that_row_alone(encoder: Encoder) -> None:
     keys, values = rows(501)
     gained = encoder.rows(keys, values) - encoder.rows(keys[:-1], values[:-1])

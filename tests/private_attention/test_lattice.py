@@ -11,9 +11,9 @@ from splitveil.private_attention.lattice import (
     coordinate_bits,
     count_integer,
     enforce_cap,
-    exact_product,
     steady_exp,
     to_unit_ball,
+    truncate_,
     value_integers,
 )
 
@@ -74,12 +74,11 @@ def test_value_integers_never_exceed_their_cap(value_norm: float, count: float, 
     assert set(u[:, -1].tolist()) == {float(count_integer(value_norm, count))}
 
 
-def test_product_is_exact_at_the_largest_batch() -> None:
-    rows = 2**17
-    left = torch.full((1, rows), 2.0**20, dtype=torch.float64)
-    right = torch.full((rows, 1), 2.0**15, dtype=torch.float64)
-    right[0] -= 1
-    assert int(exact_product(left, right)) == 2**20 * (2**15 * rows - 1)
+@pytest.mark.parametrize("shape", [(7,), (3, 5)])
+def test_truncation_is_toward_zero(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, dtype=torch.float64) * 100
+    assert torch.equal(truncate_(x.clone()), torch.trunc(x))
+    assert torch.equal(truncate_(x.clone()[::2]), torch.trunc(x[::2]))
 
 
 def test_steady_exp_is_right_and_the_same_wherever_a_number_lies() -> None:

@@ -62,7 +62,9 @@ class CodebookKernel(Kernel):
         self._one = 2.0 ** (coordinate_bits(self.d) - 1)  # one bit for the doubled inner product
         self._unit_int = torch.trunc(to_unit_ball(self._centroids, key_norm) * self._one)
 
-    def lift(self, unit_keys: Float[Tensor, "d row"]) -> Float[Tensor, "feature row"]:
+    def lift(
+        self, unit_keys: Float[Tensor, "d row"], out: Float[Tensor, "feature row"] | None = None
+    ) -> Float[Tensor, "feature row"]:
         cells = self._unit_int.to(unit_keys.device)
         keys = torch.trunc(unit_keys * self._one)
         nearness = 2 * (cells @ keys) - cells.square().sum(1, keepdim=True)  # exact integers; ties go to the first cell

@@ -17,13 +17,14 @@ from splitveil.private_attention.lattice import (
     FEATURE_BITS,
     FEATURE_CAP,
     enforce_cap,
-    exact_product,
     to_unit_ball,
+    truncate_,
     value_integers,
 )
 from splitveil.private_attention.spec import Bounds
 
-CHUNK_CELLS = 2**20  # features × rows at a time: 8 MB of float64, whatever the number of rows
+CHUNK_CELLS = 2**19  # features × rows at a time: 4 MB of float64 stay in cache, whatever the number of rows
+EXACT_ROWS = 2**17  # |Σ φ_int u_int| ≤ 2¹⁷ · 2³⁵ < 2⁵³
 NORM_BITS = 20  # a document's norm is bounded from its cells' leading bits, whose squares sum exactly in int64
 ROUNDING = 1 - 2.0**-40  # more than covers the rounding of one product
 
@@ -67,9 +68,9 @@ class Encoder:
     def rows(self, keys: Float[Tensor, "row head d"], values: Float[Tensor, "row head dv"]) -> Total:
         """Σ over rows, each its own unit."""
         total = torch.zeros(self.shape, dtype=torch.int64, device=keys.device)
-        for part in _chunks(len(keys), self.kernel.n_features):
+        for span in _spans(len(keys), EXACT_ROWS):
             for h in range(self.heads):
-                total[h] += self._sum(keys[part, h], values[part, h], h)
+                total[h] += self._sum(keys[span, h], values[span, h], h)
         return total
 
     def documents(
@@ -88,16 +89,26 @@ class Encoder:
         """Keys as they count (centered, clipped) and their φ, in real units. For public keys."""
         center = _of_head(self.bounds.key_center, head, keys)
         unit = to_unit_ball(keys, self.bounds.key_norm, center)
-        phi = enforce_cap(self.kernel.lift(unit.T.contiguous()).trunc_(), FEATURE_CAP)
+        phi = enforce_cap(truncate_(self.kernel.lift(unit.T.contiguous())), FEATURE_CAP)
         return unit * self.bounds.key_norm, phi * (self.kernel.norm / (1 << FEATURE_BITS))
 
     def _sum(self, keys: Tensor, values: Tensor, head: int) -> Int[Tensor, "feature column"]:
-        unit_keys = to_unit_ball(keys, self.bounds.key_norm, _of_head(self.bounds.key_center, head, keys))
-        unit_values = to_unit_ball(values, self.bounds.value_norm, _of_head(self.bounds.value_center, head, values))
-        phi = self.kernel.lift(unit_keys.T.contiguous()).trunc_()
-        return exact_product(
-            enforce_cap(phi, FEATURE_CAP), value_integers(unit_values, self.bounds.value_norm, self.count)
+        """Σ over at most 2¹⁷ rows, so that float64 holds every partial sum exactly; two buffers serve all its parts."""
+        _, features, columns = self.shape
+        size = max(1, min(CHUNK_CELLS // features, len(keys)))
+        room = torch.empty(2, features * size, dtype=torch.float64, device=keys.device)
+        total = torch.zeros(columns, features, dtype=torch.float64, device=keys.device)
+        key_center, value_center = (
+            _of_head(center, head, keys) for center in (self.bounds.key_center, self.bounds.value_center)
         )
+        for part in _spans(len(keys), size):
+            unit_keys = to_unit_ball(keys[part], self.bounds.key_norm, key_center)
+            unit_values = to_unit_ball(values[part], self.bounds.value_norm, value_center)
+            phi, spare = (buffer[: features * len(unit_keys)].view(features, -1) for buffer in room)
+            phi = enforce_cap(truncate_(self.kernel.lift(unit_keys.T.contiguous(), phi)), FEATURE_CAP, spare)
+            u = value_integers(unit_values, self.bounds.value_norm, self.count)
+            total.addmm_(u.T, phi.T)  # the narrow side first: a third faster for d_v of 64
+        return total.T.to(torch.int64)
 
 
 def shorten(total: Int[Tensor, "feature column"], cap: int) -> Int[Tensor, "feature column"]:
@@ -125,8 +136,7 @@ def group_rows(ids: UnitIds, n_rows: int) -> dict[object, list[int]]:
     return groups
 
 
-def _chunks(n_rows: int, n_features: int) -> Iterator[slice]:
-    size = max(1, min(CHUNK_CELLS // n_features, 2**17))
+def _spans(n_rows: int, size: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, n_rows, size))
 
 

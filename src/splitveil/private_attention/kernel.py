@@ -28,8 +28,11 @@ class Kernel(ABC):
     least_inner: float  # κ_min
 
     @abstractmethod
-    def lift(self, unit_keys: Float[Tensor, "d row"]) -> Float[Tensor, "feature row"]:
-        """φ(k) / B · 2²⁰ for keys already divided by R (float64), before truncation to integers."""
+    def lift(
+        self, unit_keys: Float[Tensor, "d row"], out: Float[Tensor, "feature row"] | None = None
+    ) -> Float[Tensor, "feature row"]:
+        """φ(k) / B · 2²⁰ for keys already divided by R (float64), before truncation to integers. May be written to
+        `out`, which spares a large allocation."""
 
     @abstractmethod
     def basis(self, q: Float[Tensor, "*batch d"], beta: float) -> Float[Tensor, "*batch feature"]:

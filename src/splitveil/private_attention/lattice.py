@@ -3,7 +3,7 @@
     unit vector   x̃ = trunc(2^b x / R) / 2^b, shortened to ‖x̃‖ ≤ 1 by its exact integer norm
     features      φ_int = trunc(2²⁰ φ / B)                    Σ φ_int² ≤ 2⁴⁰             enforced on the integers
     values        u_int = [trunc(2¹⁵ v / U); c_int]           Σ v_int² ≤ 2³⁰ − c_int²    U² = R_w² + c²
-    total         Σ_i φ_int,i u_int,iᵀ                        products below 2⁵³ in float64, sums in int64
+    total         Σ_i φ_int,i u_int,iᵀ                        below 2⁵³ in float64, then summed in int64
 
 A rounded float sum depends on the order of its terms, so that adding one row could move the others' contribution by
 an ulp and the true sensitivity would exceed the proved one (Mironov 2012; Casacuberta et al. 2022). Here each step is
@@ -14,8 +14,9 @@ threads.
 
 import math
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 FEATURE_BITS = 20  # 2⁻²⁰ of B: features of a row of thousands of coordinates keep four digits
@@ -54,18 +55,20 @@ def to_unit_ball(
     x = torch.where(torch.isfinite(x).all(-1, keepdim=True), x, 0.0)
     x = x / x.abs().amax(-1, keepdim=True).clamp_min(radius)  # coordinates in [−1, 1]; huge rows keep their direction
     one = 2.0 ** coordinate_bits(rows.shape[-1])
-    grid = torch.trunc(x * one)
+    grid = truncate_(x * one)
     square = grid.square().sum(-1, keepdim=True)
     shrink = torch.where(square > one * one, one / square.sqrt(), 1.0)
     return grid * shrink / one
 
 
-def enforce_cap(ints: Float[Tensor, "coordinate row"], cap: int) -> Float[Tensor, "coordinate row"]:
-    """Columns of integers with Σ² > cap, shortened below it and truncated again. May write into `ints`.
+def enforce_cap(
+    ints: Float[Tensor, "coordinate row"], cap: int, spare: Float[Tensor, "coordinate row"] | None = None
+) -> Float[Tensor, "coordinate row"]:
+    """Columns of integers with Σ² > cap, shortened below it and truncated again. Writes into `ints` and `spare`.
 
     Guarantees: Σ² ≤ cap for every column; columns already within it are unchanged.
     """
-    square = ints.square().sum(0)
+    square = torch.mul(ints, ints, out=spare).sum(0)
     long = square > cap
     if not bool(long.any()):
         return ints
@@ -83,7 +86,7 @@ def value_integers(
     """
     scale = 2**VALUE_BITS * value_norm / math.hypot(value_norm, count)
     c_int = count_integer(value_norm, count)
-    v_int = enforce_cap(torch.trunc(unit_values * scale).T.contiguous(), VALUE_CAP - c_int**2)
+    v_int = enforce_cap(truncate_((unit_values * scale).T.contiguous()), VALUE_CAP - c_int**2)
     return torch.cat([v_int, torch.full_like(v_int[:1], c_int)]).T.contiguous()
 
 
@@ -96,11 +99,12 @@ def count_integer(value_norm: float, count: float) -> int:
     return math.floor((1 << VALUE_BITS) * count / math.hypot(value_norm, count))
 
 
-def exact_product(
-    left: Float[Tensor, "feature row"], right: Float[Tensor, "row column"]
-) -> Int[Tensor, "feature column"]:
-    """left @ right for integer-valued float64 matrices whose partial sums stay below 2⁵³: exact in any order."""
-    return (left @ right).to(torch.int64)
+def truncate_(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Drop the fractions in place. On the CPU by numpy, whose trunc uses vector instructions where torch's does not."""
+    if x.device.type != "cpu":
+        return x.trunc_()
+    np.trunc(x.numpy(), out=x.numpy())
+    return x
 
 
 def steady_exp(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

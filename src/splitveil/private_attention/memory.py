@@ -71,8 +71,10 @@ class PrivateKV:
             raise UsageError(f"queries must have shape {want}, got {tuple(q.shape)}")
         plan = self._plan(self.facts.kernel.beta if beta is None else beta, q)
         if plan.single is not None and q.numel() == d and not (q.requires_grad and torch.is_grad_enabled()):
+            if q.ndim == 1 and not q.requires_grad:
+                return plan.single.answer(q.numpy())
             answer = plan.single.answer(q.detach().reshape(d).numpy())
-            return answer if q.ndim == 1 else Answer(*(part.reshape(*q.shape[:-1], *part.shape) for part in answer))
+            return Answer(*(part.reshape(*q.shape[:-1], *part.shape) for part in answer))
         return plan.answer(q)
 
     def _plan(self, beta: float, q: Tensor) -> QueryPlan:

@@ -85,7 +85,9 @@ class NystromKernel(Kernel):
         self._whiten_int = torch.round(self._whiten / self._whiten_unit)
         self._unit_int = torch.trunc(self._unit * self._one)
 
-    def lift(self, unit_keys: Float[Tensor, "d row"]) -> Float[Tensor, "feature row"]:
+    def lift(
+        self, unit_keys: Float[Tensor, "d row"], out: Float[Tensor, "feature row"] | None = None
+    ) -> Float[Tensor, "feature row"]:
         keys = torch.trunc(unit_keys * self._one)
         inner = self._unit_int.to(keys.device) @ keys / self._one**2  # exact, then one rounding
         kernel = torch.trunc(steady_exp((inner - 1.0) * self._exponent) * 2.0**KERNEL_BITS)  # κ / e^{βQR}

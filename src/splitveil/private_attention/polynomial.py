@@ -50,16 +50,18 @@ class Monomials:
         self.rest = [self.first[0], *(_positions(block, lower) for lower, block in pairwise(tuples))]
         self._starts = [torch.searchsorted(first, torch.arange(d)).tolist() for first in self.first]
 
-    def of_columns(self, x: Float[Tensor, "d row"]) -> list[Float[Tensor, "monomial row"]]:
-        """Each degree's monomials of each column. Elementwise products of contiguous rows."""
-        blocks = [torch.ones_like(x[:1])]
-        for j in range(1, len(self.sizes)):
-            block, lower = x.new_empty(self.sizes[j], x.shape[1]), blocks[-1]
+    def of_columns(
+        self, x: Float[Tensor, "d row"], out: Float[Tensor, "monomial row"] | None = None
+    ) -> Float[Tensor, "monomial row"]:
+        """The monomials of each column. Elementwise products of contiguous rows."""
+        out = x.new_empty(sum(self.sizes), x.shape[1]) if out is None else out
+        blocks = torch.split(out, self.sizes)
+        blocks[0].fill_(1.0)
+        for j in range(1, len(blocks)):
             ends = [*self._starts[j][1:], self.sizes[j]]
             for i, (start, end) in enumerate(zip(self._starts[j], ends, strict=True)):
-                torch.mul(lower[self._starts[j - 1][i] :], x[i], out=block[start:end])
-            blocks.append(block)
-        return blocks
+                torch.mul(blocks[j - 1][self._starts[j - 1][i] :], x[i], out=blocks[j][start:end])
+        return out
 
     def of_rows(self, q: Float[Tensor, "*batch d"]) -> list[Float[Tensor, "*batch monomial"]]:
         """Each degree's monomials of each vector. Differentiable."""
@@ -156,15 +158,23 @@ class PolynomialKernel(Kernel):
         self.least_inner = (
             _least([a2 * key_norm ** (2 * j) for j, a2 in enumerate(self.alpha2)]) - MARGIN * self.norm**2
         )
-        self._lift_weights = {
-            j: (2.0**FEATURE_BITS * math.sqrt(self.alpha2[j]) * key_norm**j / self.norm) * self.monomials.roots[j]
-            for j in self.degrees
-        }
+        scale = 2.0**FEATURE_BITS / self.norm
+        self._lift_weights = torch.cat(
+            [
+                (scale * math.sqrt(a2) * key_norm**j) * roots
+                for j, (a2, roots) in enumerate(zip(self.alpha2, self.monomials.roots, strict=True))
+            ]
+        )
 
-    def lift(self, unit_keys: Float[Tensor, "d row"]) -> Float[Tensor, "feature row"]:
-        blocks = self.monomials.of_columns(unit_keys)
-        for j in self.degrees:
-            blocks[j] *= self._lift_weights[j].to(unit_keys.device)[:, None]
+    def lift(
+        self, unit_keys: Float[Tensor, "d row"], out: Float[Tensor, "feature row"] | None = None
+    ) -> Float[Tensor, "feature row"]:
+        whole = len(self.degrees) == len(self.monomials.sizes)
+        lifted = self.monomials.of_columns(unit_keys, out if whole else None)
+        lifted *= self._lift_weights.to(unit_keys.device)[:, None]
+        if whole:
+            return lifted
+        blocks = torch.split(lifted, self.monomials.sizes)
         return torch.cat([blocks[j] for j in self.degrees])
 
     def query_coefficients(self, beta: float) -> dict[int, float]:

@@ -71,16 +71,19 @@ class QueryPlan:
 
 
 class SingleQuery:
-    """One query, one head, a polynomial of degree ≤ 2, CPU, float32: the same formulas in numpy."""
+    """One query, one head, a polynomial of degree 2, CPU, float32: the same formulas in numpy.
+
+    With q₁ = [1, q] the monomials of degree ≤ 2 are the products q₁ᵢ q₁ⱼ, i ≤ j, in the order of `Monomials`.
+    """
 
     def __init__(
         self, facts: ReleaseFacts, kernel: PolynomialKernel, folded: Tensor, beta: float, center: Tensor | None
     ) -> None:
         self._table = np.ascontiguousarray(folded[0].numpy().T)  # one row a column: a dot product each, read once
-        d = kernel.d
-        self._repeats = np.arange(d, 0, -1)
-        self._second = np.concatenate([np.arange(i, d) for i in range(d)])
-        self._ones = np.ones(1, dtype=np.float32)
+        width = kernel.d + 1
+        self._repeats = np.arange(width, 0, -1)
+        self._second = np.concatenate([np.arange(i, width) for i in range(width)])
+        self._one = np.ones(1, dtype=np.float32)
         ratio = kernel.query_coefficients(beta)
         self._g0, self._g1, self._g2 = (facts.noise_std**2 * ratio[j] ** 2 for j in range(3))
         self._c, self._c2, self._dv = facts.counted, facts.counted**2, facts.dv
@@ -91,10 +94,10 @@ class SingleQuery:
     def make(cls, facts: ReleaseFacts, folded: Tensor, beta: float, center: Tensor | None) -> "SingleQuery | None":
         """None where the fast path does not apply."""
         kernel = facts.kernel
-        plain = isinstance(kernel, PolynomialKernel) and kernel.degrees == (0, 1, 2)
-        if not plain or facts.heads != 1 or folded.dtype != torch.float32 or folded.device.type != "cpu":
+        if not isinstance(kernel, PolynomialKernel) or kernel.degrees != (0, 1, 2):
             return None
-        assert isinstance(kernel, PolynomialKernel)
+        if facts.heads != 1 or folded.dtype != torch.float32 or folded.device.type != "cpu":
+            return None
         return cls(facts, kernel, folded, beta, center)
 
     def answer(self, q: NDArray[np.float32]) -> Answer:
@@ -103,12 +106,12 @@ class SingleQuery:
         if far:
             q = q * np.float32(self._limit / math.sqrt(square))
             square = self._limit**2
-        pairs = q.repeat(self._repeats)
-        pairs *= q.take(self._second, mode="clip")
-        sums = self._table @ np.concatenate((self._ones, q, pairs))
+        q1 = np.concatenate((self._one, q))
+        products = q1.repeat(self._repeats)
+        products *= q1.take(self._second, mode="clip")
+        sums = self._table @ products
         last = float(sums[-1])
-        o = sums[:-1]
-        o *= self._c / last if last else math.inf
+        o = sums[:-1] * (self._c / last if last else math.inf)
         noise = math.sqrt(self._g0 + square * (self._g1 + square * self._g2))
         unit = noise / abs(last) if last else math.inf
         power = float(o.dot(o))
@@ -116,11 +119,12 @@ class SingleQuery:
         stderr += self._c2
         np.sqrt(stderr, out=stderr)
         stderr *= unit
-        snr = math.sqrt(power / (unit * unit * (self._dv * self._c2 + power))) if power > 0 else 0.0
+        snr = math.sqrt(power / (self._dv * self._c2 + power)) / unit
         flagged = far or not (snr >= LEAST_SNR and last >= LEAST_COUNT_SNR * noise)
         if self._center is not None:
-            o = o + self._center
-        return Answer(torch.from_numpy(o), torch.from_numpy(stderr), torch.tensor(snr), _FLAG[flagged])
+            o += self._center
+        parts = torch.from_numpy(o), torch.from_numpy(stderr), torch.from_numpy(np.array(snr, dtype=np.float32))
+        return Answer(*parts, _FLAG[flagged])
 
 
 _FLAG = {False: torch.tensor(False), True: torch.tensor(True)}  # shared and never written to
