@@ -45,8 +45,8 @@ def interval(
 
     Guarantees: low ≤ high; the same seed gives the same interval; order of images changes the mean by rounding alone.
 
-    >>> interval(torch.full((10,), 0.5))
-    Interval(mean=0.5, low=0.5, high=0.5)
+    >>> print(interval(torch.full((10,), 0.5)))
+    0.5 [0.5, 0.5]
     """
     table = scores.detach().double().cpu()
     table = table.reshape(*[1] * (3 - table.ndim), *table.shape)
