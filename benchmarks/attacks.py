@@ -165,8 +165,9 @@ def main() -> None:
         ours, bare = row["images_per_second"]["ours"], row["images_per_second"]["bare"]
         print(f"{row['decoder']:>9}  {ours:>10,.0f} of {bare:>10,.0f} images/s  ratio {row['ratio']:.3f}")
     if words.out is not None:
-        command = f"python benchmarks/attacks.py --device {words.device} --rounds {words.rounds} --threads {torch.get_num_threads()}"
-        result = {"command": command, "floor": FLOOR, "threads": torch.get_num_threads(), "rows": rows}
+        threads = torch.get_num_threads()
+        command = f"python benchmarks/attacks.py --device {words.device} --rounds {words.rounds} --threads {threads}"
+        result = {"command": command, "floor": FLOOR, "threads": threads, "rows": rows}
         words.out.parent.mkdir(parents=True, exist_ok=True)
         words.out.write_text(json.dumps(result | {"environment": environment()}, indent=2, ensure_ascii=False) + "\n")
     sys.exit(min(row["ratio"] for row in rows) < FLOOR)

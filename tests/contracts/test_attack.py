@@ -166,7 +166,7 @@ class Cheat(Attack):
     def __hash__(self) -> int:
         return 0
 
-    def _fit(self, known, *, seed, watch) -> Inverter:
+    def _fit(self, known, course) -> Inverter:
         if self.when == "fit":
             self.victims.images()
         return CheatInverter(self.victims)

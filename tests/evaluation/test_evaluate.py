@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from splitveil import fitting
 from splitveil.attacks import (
     Attack,
     Averaged,
@@ -138,6 +139,24 @@ def test_an_interruption_inside_a_fit_loses_that_attack_alone(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         evaluate(WORLD.client(), TINY, ROLES, out=tmp_path, progress=interrupt)
     assert [path.stem for path in (tmp_path / "attacks").glob("*.json")] == ["ridge--white-box-outsider-seed0"]
+
+
+def test_a_fit_in_flight_is_taken_up_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "SAVE_EVERY", 0.0)
+    suite = Suite("one", (Trial(Averaged(CONV, 4), Threat(releases=4)),))
+    wanted = evaluate(WORLD.client(), suite, ROLES, out=tmp_path / "whole")
+
+    def interrupt(update):
+        if update.check is not None and update.check.step == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(WORLD.client(), suite, ROLES, out=tmp_path / "cut", progress=interrupt)
+    updates = []
+    resumed = evaluate(WORLD.client(), suite, ROLES, out=tmp_path / "cut", progress=updates.append)
+    assert [update.check.step for update in updates if update.check] == [6]
+    assert timeless(resumed) == timeless(wanted)
+    assert {path.suffix for path in (tmp_path / "cut" / "attacks").iterdir()} == {".json", ".npz", ".png"}
 
 
 def rerun(tmp_path, client=None, suite=RIDGE, roles=ROLES) -> bool:
@@ -271,12 +290,12 @@ class Careless(Attack):
     name = "careless"
     needs = frozenset({Need.PAIRS})
 
-    def _fit(self, known, *, seed, watch) -> Inverter:
+    def _fit(self, known, course) -> Inverter:
         if known.client is None:
-            return Ridge().fit(known, seed=seed)
+            return Ridge().fit(known, seed=course.seed)
         mixed = Part(known.auxiliary.pixels.flip(0), known.auxiliary.labels)
         x, seen = mixed.images(), known.pairs.first(len(mixed), source=SeededSource(0)).seen
-        return Ridge().fit(replace(known, pairs=RecordedPairs(Pairs(x, seen))), seed=seed)
+        return Ridge().fit(replace(known, pairs=RecordedPairs(Pairs(x, seen))), seed=course.seed)
 
 
 @pytest.mark.parametrize(("attack", "is_flagged"), [(Ridge(), False), (Careless(), True)])

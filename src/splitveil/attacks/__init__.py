@@ -1,7 +1,7 @@
 """What an adversary does: z_sent → x_hat, with what its threat model grants and nothing else."""
 
 from splitveil.attacks.averaging import Averaged
-from splitveil.attacks.base import Attack, Health, Inverter, Need, Watch
+from splitveil.attacks.base import Attack, Course, Health, Inverter, Need, Watch
 from splitveil.attacks.decoder import DecoderAttack, Objective
 from splitveil.attacks.knowledge import Knowledge, grant
 from splitveil.attacks.oracle import CallableOracle, ClientOracle, Oracle, oracle_of
@@ -17,6 +17,7 @@ __all__ = [
     "Box",
     "CallableOracle",
     "ClientOracle",
+    "Course",
     "DecoderAttack",
     "Health",
     "Inverter",

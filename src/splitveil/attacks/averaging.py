@@ -8,7 +8,7 @@ The attack behind it is fitted on averages of T releases too, so it expects exac
 from dataclasses import dataclass, replace
 from typing import final
 
-from splitveil.attacks.base import Attack, Health, Inverter, Need, Watch
+from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.pairs import AveragedPairs, Seen, mean_release
 from splitveil.check import UsageError, at_least
@@ -34,7 +34,7 @@ class Averaged(Attack):
     def needs(self) -> frozenset[Need]:
         return self.attack.needs | {Need.RELEASES}
 
-    def _fit(self, known: Knowledge, *, seed: int, watch: Watch | None) -> Inverter:
+    def _fit(self, known: Knowledge, course: Course) -> Inverter:
         held = known.threat.releases
         if held < self.releases:
             raise UsageError(f"attack {self.name!r} needs {self.releases} releases; {known.threat.name} has {held}")
@@ -43,7 +43,8 @@ class Averaged(Attack):
             pairs=AveragedPairs(known.pairs, releases=self.releases) if known.pairs else None,
             selection=AveragedPairs(known.selection, releases=self.releases) if known.selection else None,
         )
-        return _OnMeans(self.attack.fit(averaged, seed=seed, watch=watch), self.releases)
+        fitted = self.attack.fit(averaged, seed=course.seed, watch=course.watch, state=course.state)
+        return _OnMeans(fitted, self.releases)
 
 
 @final

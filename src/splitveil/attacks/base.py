@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import final
 
 from splitveil.attacks.knowledge import Knowledge
@@ -18,6 +19,15 @@ from splitveil.fitting import Check
 from splitveil.types import Images
 
 Watch = Callable[[Check], None]  # called at each check of a long fit
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a fit is run, beside what it learns from: its seed, who watches, and where it can be taken up again."""
+
+    seed: int
+    watch: Watch | None = None
+    state: Path | None = None  # a long fit keeps itself here; found there, it goes on
 
 
 class Need(StrEnum):
@@ -70,16 +80,16 @@ class Attack(ABC):
         """What it may not do without."""
 
     @abstractmethod
-    def _fit(self, known: Knowledge, *, seed: int, watch: Watch | None) -> Inverter:
+    def _fit(self, known: Knowledge, course: Course) -> Inverter:
         """Fit on knowledge that is known to suffice."""
 
     @final
-    def fit(self, known: Knowledge, *, seed: int, watch: Watch | None = None) -> Inverter:
+    def fit(self, known: Knowledge, *, seed: int, watch: Watch | None = None, state: Path | None = None) -> Inverter:
         """An inverter fitted on `known`; a `UsageError` where that lacks something the attack needs."""
         lacking = sorted(str(need) for need in self.needs if not _holds(known, need))
         if lacking:
             raise UsageError(f"attack {self.name!r} needs {' and '.join(lacking)}; {known.threat.name} grants none")
-        return self._fit(known, seed=seed, watch=watch)
+        return self._fit(known, Course(seed, watch, state))
 
 
 def _holds(known: Knowledge, need: Need) -> bool:

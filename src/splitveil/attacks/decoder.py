@@ -13,7 +13,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from splitveil.attacks.base import Attack, Health, Inverter, Need, Watch
+from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.pairs import Pairs, Seen
 from splitveil.check import at_least, one_of
@@ -56,10 +56,10 @@ class DecoderAttack(Attack):
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.PAIRS, Need.LABEL} if self.labels else {Need.PAIRS})
 
-    def _fit(self, known: Knowledge, *, seed: int, watch: Watch | None) -> Inverter:
+    def _fit(self, known: Knowledge, course: Course) -> Inverter:
         assert known.pairs is not None
         assert known.selection is not None
-        pairs, device = known.pairs, known.pairs.device
+        pairs, device, seed = known.pairs, known.pairs.device, course.seed
         own = pairs.first(N_CALIBRATED, source=SeededSource(seed, "own"))
         selection = known.selection.first(N_SCORED, source=SeededSource(seed, "selection"))
         network = self._build(own, known.n_classes, seed)
@@ -70,7 +70,14 @@ class DecoderAttack(Attack):
             return self._charge(drawn.x, network(*self._inputs(drawn.seen)))
 
         plan = replace(self.plan, bfloat16=device.type == "cuda", channels_last=True)  # 1.3 × faster on a CPU too
-        fitted = fit(network, loss=loss, score=lambda net: self._error(net, selection), plan=plan, progress=watch)
+        fitted = fit(
+            network,
+            loss=loss,
+            score=lambda net: self._error(net, selection),
+            plan=plan,
+            progress=course.watch,
+            state=course.state,
+        )
         return _Decoded(self, fitted, self._error(fitted.network, own).item())
 
     def _build(self, own: Pairs, n_classes: int | None, seed: int) -> Decoder:

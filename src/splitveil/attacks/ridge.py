@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from splitveil.attacks.base import Attack, Health, Inverter, Need, Watch
+from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.pairs import PairSource, Seen
 from splitveil.fitting import Shuffled
@@ -45,9 +45,10 @@ class Ridge(Attack):
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.PAIRS})
 
-    def _fit(self, known: Knowledge, *, seed: int, watch: Watch | None) -> Inverter:
+    def _fit(self, known: Knowledge, course: Course) -> Inverter:
         assert known.pairs is not None
         assert known.selection is not None
+        seed = course.seed
         solution = _solve(known.pairs, seed)
         selection = known.selection.first(N_SCORED, source=SeededSource(seed, "ridge", "selection"))
         own = known.pairs.first(N_SCORED, source=SeededSource(seed, "ridge", "own"))

@@ -64,7 +64,7 @@ def evaluate(
     one JSON each, and not run again; the result is written there too. Samples are kept unless the images show people.
 
     Guarantees: the same client, data, suite and seeds give the same result, interrupted or not, but for times and
-    memory; an interruption loses the trial in flight and nothing else; the client is left as it was.
+    memory; an interruption loses less than half a minute of work; the client is left as it was.
     """
     if not seeds or len(set(seeds)) != len(seeds):
         raise UsageError(f"seeds must be different numbers, at least one, got {list(seeds)}")
@@ -75,18 +75,9 @@ def evaluate(
     name = client_fingerprint(scene.oracle, scene.roles)
     store = Store(out and out / "attacks", client=name, roles=scene.roles, n_victims=len(scene.victims))
     played = _play(suite, scene, store, seeds, progress)
-    context = Context(
-        suite=suite.name,
-        client=name,
-        roles=scene.roles,
-        n_victims=len(scene.victims),
-        prior_mse=scene.victims.prior_mse(mean_image(scene.roles.auxiliary)),
-        is_random=is_random,
-        seeds=tuple(seeds),
-        undefended=undefended,
-        bounds=tuple(bounds),
-    )
-    result = summarize(played, context)
+    prior_mse = scene.victims.prior_mse(mean_image(scene.roles.auxiliary))
+    facts = (suite.name, name, scene.roles, len(scene.victims), prior_mse, is_random, tuple(seeds))
+    result = summarize(played, Context(*facts, undefended=undefended, bounds=tuple(bounds)))
     if out is not None:
         result.save(out / "result.json")
     return result
@@ -133,7 +124,8 @@ def _play(
         was_stored = outcome is not None
         if outcome is None:
             say(Update(i, len(order), trial.name, seed))
-            outcome = run_trial(trial, scene, seed=seed, watch=_watch(say, i, len(order), trial, seed))
+            watch = _watch(say, i, len(order), trial, seed)
+            outcome = run_trial(trial, scene, seed=seed, watch=watch, state=store.state(trial, seed))
             store.put(trial, seed, outcome)
         outcomes[trial].append(outcome)
         mse = outcome.scores["mse"].mean().item()

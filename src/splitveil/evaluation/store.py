@@ -2,6 +2,7 @@
 
     <folder>/<attack>--<threat>-seed0.npz     every victim's scores, and samples where they may be kept
     <folder>/<attack>--<threat>-seed0.json    what it was and how it went; written last: it makes the trial finished
+    <folder>/<attack>--<threat>-seed0.<fingerprint>.fit    a fit in flight; gone when the trial is finished
 
 A stored trial counts only if its fingerprint (client, images, attack with all settings, threat, seed) is the same.
 """
@@ -97,6 +98,14 @@ class Store:
             "peak_memory_mb": outcome.peak_memory_mb,
         }
         write_text(place.with_suffix(".json"), json.dumps(words, indent=2, ensure_ascii=False) + "\n")
+        for left in self._folder.glob(f"{place.name}.*.fit*"):
+            left.unlink()
+
+    def state(self, trial: Trial, seed: int) -> Path | None:
+        """Where a fit in flight may keep itself: found again by exactly the same trial."""
+        if self._folder is None:
+            return None
+        return self._place(trial, seed).with_suffix(f".{self._fingerprint(trial, seed)[:16]}.fit")
 
     def _place(self, trial: Trial, seed: int) -> Path:
         assert self._folder is not None

@@ -36,7 +36,7 @@ class Trial:
     @property
     def slug(self) -> str:
         """As part of a file name."""
-        return f"{self.attack.name}--{self.threat.slug}"
+        return f"{self.attack.name}--{self.threat.slug}".replace(".", "_")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -37,7 +38,9 @@ class Scene:
     keep_samples: bool
 
 
-def run_trial(trial: Trial, scene: Scene, *, seed: int, watch: Watch | None = None) -> Outcome:
+def run_trial(
+    trial: Trial, scene: Scene, *, seed: int, watch: Watch | None = None, state: Path | None = None
+) -> Outcome:
     """Fit the attack on what its threat model grants, then invert and score every victim."""
     began, device = time.monotonic(), scene.roles.auxiliary.device
     if device.type == "cuda":
@@ -51,7 +54,7 @@ def run_trial(trial: Trial, scene: Scene, *, seed: int, watch: Watch | None = No
         n_classes=scene.roles.n_classes,
         seed=seed,
     )
-    inverter = trial.attack.fit(known, seed=seed, watch=watch)
+    inverter = trial.attack.fit(known, seed=seed, watch=watch, state=state)
     scores, painted = [], []
     for rows in scene.victims.chunks():
         x_hat = inverter(scene.victims.observe(rows, trial.threat, seed=seed))
