@@ -105,8 +105,8 @@ class Meter(nn.Module):
 
     def guard(self, members: Members, worth: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """Value and gradient, or zeros if either is not finite; counts it."""
-        fine = slope.sum(1).isfinite() & worth.isfinite()
-        is_fine = fine.all()
+        fine = slope.sum(1).isfinite()
+        is_fine = fine.all() & worth.isfinite()
         self.n_calls += 1
         self.n_broken += ~is_fine
         self.n_skipped += (members.count == 1).sum()

@@ -49,6 +49,7 @@ class Threshold(nn.Module):
         """Follow the spread of the classes that are in this step."""
         if self.quantile is None:
             return
+        present = present * spread.isfinite()
         old, first = self.running.index_select(0, label), self.seen.index_select(0, label) == 0
         new = torch.where(first, spread, self.momentum * old + (1 - self.momentum) * spread)
         # added as differences: rows that stand for no class share a label with one that does
