@@ -132,7 +132,7 @@ def test_every_partition_charges_what_a_loop_over_classes_does(name: str, throug
     _compare(surrogate, lambda z, y: slow.penalty(z, y, CLASSES, value))
 
 
-@pytest.mark.parametrize("pool", ["after_log", "before_log"])
+@pytest.mark.parametrize("pool", ["after_log", "before_log", "class"])
 @pytest.mark.parametrize("form", HINGES)
 @pytest.mark.parametrize("name", ["plain", "kmeans", "slots"])
 def test_every_hinge_charges_what_a_loop_over_groups_does(name: str, form: str, pool: str) -> None:
@@ -142,13 +142,18 @@ def test_every_hinge_charges_what_a_loop_over_groups_does(name: str, form: str, 
     constants = {"noise_var": STD**2, "tau": 0.9 * STD**2, "floor": 1e-3, "sharpness": 3.0, "margin": 0.2}
 
     def charge(v: Tensor) -> Tensor:
-        if pool == "before_log":
+        if pool != "after_log":
             return slow.curve(form, v.mean(), **constants)
         return torch.stack([slow.curve(form, each, **constants) for each in v]).mean()
 
     def value(c: int, mine: Tensor) -> Tensor:
         r, center = memberships(c, mine)
-        return slow.class_value(mine, r.detach(), center, charge, adds_membership=form == "information")
+        adds = form == "information"
+        if pool == "class":
+            v = slow.class_value(mine, r.detach(), center, lambda v: v.mean(), adds_membership=False)
+            none = slow.class_value(mine, r.detach(), center, lambda v: 0 * v.mean(), adds_membership=adds)
+            return charge(v) + none
+        return slow.class_value(mine, r.detach(), center, charge, adds_membership=adds)
 
     _compare(surrogate, lambda z, y: slow.penalty(z, y, CLASSES, value))
 

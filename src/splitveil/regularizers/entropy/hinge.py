@@ -7,6 +7,7 @@
 
     pool="after_log"    the curve in every dimension, then the mean over dimensions
     pool="before_log"   the mean variance over dimensions (trace / D) against the same per-dimension τ, then the curve
+    pool="class"        the same after averaging over the groups of a class too: v̂ = Σ_k π_k v_k, as note 002 writes it
 
 Dimension gates multiply what is averaged. τ is the threshold of `threshold.py`.
 """
@@ -23,7 +24,7 @@ from torch.nn import functional as F
 
 from splitveil.check import positive
 
-Pool = Literal["after_log", "before_log"]
+Pool = Literal["after_log", "before_log", "class"]
 FLOOR = 1e-6  # γ of the notes' worked example; keeps log v finite where a group has no spread
 
 
@@ -46,7 +47,7 @@ class Hinge(ABC):
         gate: Float[Tensor, "*group dim"] | None = None,
     ) -> Float[Tensor, "*group"]:
         """The charge of each group: pooled over dimensions before or after the curve."""
-        if self.pool == "before_log":
+        if self.pool != "after_log":
             pooled = (var if gate is None else gate * var).mean(-1)
             return self.curve(pooled, noise_var=noise_var, tau=tau)
         each = self.curve(var, noise_var=noise_var, tau=tau)

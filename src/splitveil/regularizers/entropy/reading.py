@@ -46,17 +46,24 @@ def read(
         center=groups.center,
     )
     opened: Opened = gates(members, found, groups.prior)
-    each = hinge.charge(_blended(found, groups), noise_var=members.noise_var, tau=tau, gate=opened.dim)
-    if groups.kind == "weighting":
-        value = each.amax(-1)
-    else:
-        value = (opened.weight * each).sum(-1)
-        if charging.account == "bound" and isinstance(hinge, Information):
-            value = value + membership_nats(members, groups, found) / members.z.shape[1]
+    value = _value(groups, _blended(found, groups), opened, hinge, noise_var=members.noise_var, tau=tau)
+    if charging.account == "bound" and isinstance(hinge, Information):
+        value = value + membership_nats(members, groups, found) / members.z.shape[1]
     if opened.share is not None:
         value = value * opened.share
     weight = _class_weight(members, charging)
     return Reading(members, groups, found, opened, tau, charging.account, weight, value)
+
+
+def _value(
+    groups: Groups, var: Tensor, opened: Opened, hinge: Hinge, *, noise_var: float, tau: Tensor | float
+) -> Tensor:
+    """The charge of every class: over its groups the widest, the weighted mean, or that of the mean variance."""
+    if hinge.pool == "class" and groups.kind == "partition":
+        gated = var if opened.dim is None else opened.dim * var
+        return hinge.charge((opened.weight.unsqueeze(-1) * gated).sum(1), noise_var=noise_var, tau=tau)
+    each = hinge.charge(var, noise_var=noise_var, tau=tau, gate=opened.dim)
+    return each.amax(-1) if groups.kind == "weighting" else (opened.weight * each).sum(-1)
 
 
 def _blended(found: Moments, groups: Groups) -> Tensor:
