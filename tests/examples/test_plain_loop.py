@@ -11,7 +11,7 @@ def test_the_plain_loop_cuts_the_leak_and_keeps_the_classes_apart() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     free, _ = module.main(0.0)
-    leak, accuracy = module.main(1.0)
+    leak, accuracy = module.main(3.0)
     assert leak < 0.5 * free
     assert accuracy > 0.95
 
