@@ -109,16 +109,20 @@ class KMeans(Grouping):
         seed_weight: Float[Tensor, "member"] | None = None,
         afresh: bool = False,
     ) -> Clusters:
-        """Cluster from the remembered centers, or afresh; groups wider than `widest` × their class's are re-seeded."""
+        """Cluster from the remembered centers, or afresh.
+
+        A class with a group wider than `widest` × its mean is also seeded anew, and keeps the better of the two.
+        """
         fit = partial(kmeans, points, labels, n_classes=len(self.center), n_groups=self.n_groups, generator=generator)
         found = fit(start=self.center if self._is_ready and not afresh else None, seed_weight=seed_weight)
         if self.widest is None:
             return found
-        wide = found.var > self.widest * (found.weight * found.var).sum(-1, keepdim=True)
+        wide = (found.var > self.widest * (found.weight * found.var).sum(-1, keepdim=True)).any(-1)
         if not bool(wide.any()):
             return found
-        fresh = fit(seed_weight=seed_weight).center
-        return fit(start=torch.where(wide.unsqueeze(-1), fresh, found.center))
+        fresh = fit(seed_weight=seed_weight)
+        better = (wide & (fresh.inertia < found.inertia)).view(-1, 1, 1)
+        return fit(start=torch.where(better, fresh.center, found.center))
 
     def remember(self, found: Clusters) -> None:
         """Keep these clusters."""
