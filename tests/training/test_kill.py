@@ -105,8 +105,8 @@ def test_a_run_killed_three_times_ends_as_one_that_was_not(folder: Path, whole: 
 
 @pytest.mark.slow
 def test_a_run_with_every_regularizer_killed_twenty_times_ends_as_one_that_was_not(tmp_path: Path) -> None:
-    whole = make_whole(start_cold, tmp_path, tuple(REGULARIZERS), epochs=80)
-    seen = kill_and_resume(start_cold, words(tuple(REGULARIZERS), epochs=80), tmp_path, kills=20, seed=1)
+    whole = make_whole(start_cold, tmp_path, tuple(REGULARIZERS), epochs=60)
+    seen = kill_and_resume(start_cold, words(tuple(REGULARIZERS), epochs=60), tmp_path, kills=20, seed=1)
     finish(start_cold(RESUME, tmp_path))
     assert len(seen) == 20
     assert differences(whole, tmp_path / RUN) == []

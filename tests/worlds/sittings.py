@@ -25,13 +25,15 @@ from splitveil.training.checkpoint import NAME, PREVIOUS
 RUN = "run"
 RESUME = ("train", f"--resume={RUN}", "-q")
 UNTOLD = ("seconds", "commit")  # what may differ between two runs that are the same
+MOMENTS = ("start", "run", "write")  # in the first second; up to a second after an epoch; while a file is written
 POLL = 0.002  # seconds
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill: how long the sitting lasted, and what it left."""
+    """One kill: when it fell, how long the sitting had lasted, and what it left."""
 
+    moment: str
     seconds: float
     epochs_kept: int  # in the newest checkpoint
     half_written: tuple[str, ...]
@@ -62,6 +64,11 @@ class Sitting:
         """Until one more epoch is kept, or it has ended."""
         before = epochs_kept(run)
         while epochs_kept(run) <= before and not self.is_over(POLL):
+            pass
+
+    def wait_for_a_write(self, run: Path) -> None:
+        """Until a file is being written, or it has ended."""
+        while not half_written(run) and not self.is_over(POLL / 4):
             pass
 
     def kill(self) -> None:
@@ -146,24 +153,22 @@ def _sit(arguments: list[str], folder: str, largest_file: int | None) -> None:
 
 
 def kill_and_resume(start: Start, arguments: Sequence[str], folder: Path, *, kills: int, seed: int) -> list[Kill]:
-    """Kill a run so many times, and resume it after each but the last; fewer times if it ends before.
-
-    Every third moment is drawn from the first second, the others from a few epochs after the first that was kept.
-    """
-    rng, seen = random.Random(seed), list[Kill]()
+    """Kill a run so many times, and resume it after each but the last; fewer times if it ends before."""
+    rng, run, seen = random.Random(seed), folder / RUN, list[Kill]()
     while len(seen) < kills:
         began = time.monotonic()
-        sitting = start(
-            arguments if not (folder / RUN / "config.yaml").exists() else ["train", f"--resume={RUN}", "-q"], folder
-        )
-        if rng.random() > 1 / 3:
-            sitting.wait_for_an_epoch(folder / RUN)
-        if sitting.is_over(rng.uniform(0, 1.0)):
+        sitting = start(RESUME if (run / "config.yaml").exists() else arguments, folder)
+        moment = rng.choices(MOMENTS, weights=(1, 3, 2))[0]
+        if moment != "start":
+            sitting.wait_for_an_epoch(run)
+        if moment == "write":
+            sitting.wait_for_a_write(run)
+        elif sitting.is_over(rng.uniform(0, 1.0)):
             code, said = sitting.end()
             assert code == 0, said
             return seen
         sitting.kill()
-        seen.append(Kill(time.monotonic() - began, epochs_kept(folder / RUN), half_written(folder / RUN)))
+        seen.append(Kill(moment, time.monotonic() - began, epochs_kept(run), half_written(run)))
     return seen
 
 

@@ -87,9 +87,9 @@ def sweep_up(directory: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory inside the run's own."""
+    """Make a directory, if it is not there."""
     try:
-        path.mkdir(exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot make {path}: {error.strerror or error}") from None
 

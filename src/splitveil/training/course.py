@@ -7,6 +7,7 @@ from torch import Tensor
 
 from splitveil.check import RunError
 from splitveil.training.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer
+from splitveil.training.device import Place
 from splitveil.training.gauges import Gauges
 from splitveil.training.step import Stepper
 
@@ -15,6 +16,7 @@ from splitveil.training.step import Stepper
 class Course:
     """Where a run stands and what it has seen; networks and optimizer apart."""
 
+    n_ranks: int = 1
     epoch: int = 0
     batch: int = 0  # within the epoch
     seconds: float = 0.0  # of earlier sittings
@@ -23,13 +25,19 @@ class Course:
     best_is_full: bool = False  # chosen from an epoch in which every penalty had its full weight
     history: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
-    task: Gauges = field(default_factory=lambda: Gauges(keeps_nan=True))  # loss and n_correct of the epoch so far
-    gauges: Gauges = field(default_factory=Gauges)  # what the penalties showed in the epoch so far
+    task: Gauges = field(init=False)  # loss and n_correct of the epoch so far
+    gauges: Gauges = field(init=False)  # what the penalties showed in the epoch so far
+
+    def __post_init__(self) -> None:
+        self._clear()
 
     def next_epoch(self) -> None:
         """Turn the page."""
         self.epoch, self.batch = self.epoch + 1, 0
-        self.task, self.gauges = Gauges(keeps_nan=True), Gauges()
+        self._clear()
+
+    def _clear(self) -> None:
+        self.task, self.gauges = Gauges(keeps_nan=True), Gauges(share=1 / self.n_ranks)
 
 
 def pack(course: Course, stepper: Stepper, *, seconds: float, data: str) -> Checkpoint:
@@ -80,10 +88,8 @@ def unpack(found: Checkpoint, course: Course, stepper: Stepper, *, data: str) ->
     course.gauges.restore(found.part("gauges"), place.device, is_mine=place.is_first)
 
 
-def refuse_strangers(course: Course, stepper: Stepper) -> None:
+def refuse_strangers(course: Course, place: Place) -> None:
     """Several processes must go on from the same step: on many machines the run directory is a shared one."""
     at = course.epoch * 10**9 + course.batch
-    if stepper.place.highest(at) != -stepper.place.highest(-at):
-        raise RunError(
-            "the processes found different checkpoints; the run directory must be on a disk all machines share"
-        )
+    if place.highest(at) != -place.highest(-at):
+        raise RunError("the processes found different checkpoints; a run of many must be on a disk that all share")

@@ -4,6 +4,7 @@ Lightning Fabric does the work: process groups, data-parallel wrapping, autocast
 imported when a run opens it, and not by commands that only read settings.
 """
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any, Literal, final
@@ -126,4 +127,5 @@ def _fabric() -> Any:
         from lightning_fabric import Fabric
     except ImportError:  # the same code inside the larger `lightning` distribution
         from lightning.fabric import Fabric
+    logging.getLogger(Fabric.__module__.rpartition(".")[0]).setLevel(logging.WARNING)  # what it says is not for users
     return Fabric

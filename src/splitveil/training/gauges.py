@@ -17,11 +17,12 @@ from torch import Tensor
 class Gauges:
     """Running means by name. A gauge may be a number or a vector (one entry a class, say).
 
-    Entries that are NaN are left out of a mean; with `keeps_nan` they make it NaN.
+    Entries that are NaN are left out of a mean; with `keeps_nan` they make it NaN. Of several processes each counts its
+    values as a `share` of a step, so that a run may go on with another number of them.
     """
 
-    def __init__(self, *, keeps_nan: bool = False) -> None:
-        self._keeps_nan = keeps_nan
+    def __init__(self, *, keeps_nan: bool = False, share: float = 1.0) -> None:
+        self._keeps_nan, self._share = keeps_nan, share
         self._pending: dict[str, list[Tensor]] = {}
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, Tensor] = {}
@@ -33,13 +34,16 @@ class Gauges:
 
     def fold(self) -> None:
         """Merge what is pending into the sums: a few operations a gauge, still without reading anything."""
+        self._merge(share=self._share)
+
+    def _merge(self, *, share: float) -> None:
         for name, values in self._pending.items():
-            total, count = self._folded(values)
+            total, count = (part if share == 1 else part * share for part in self._summed(values))
             self._sums[name] = self._sums[name] + total if name in self._sums else total
             self._counts[name] = self._counts[name] + count if name in self._counts else count
         self._pending.clear()
 
-    def _folded(self, values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def _summed(self, values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         stacked = torch.stack(list(values)).double()
         if self._keeps_nan:
             return stacked.sum(0), torch.full_like(stacked[0], len(values))
@@ -65,7 +69,7 @@ class Gauges:
         summed = total(torch.cat([tensor.flatten() for tensor in kept]))
         flat = torch.split(summed, [tensor.numel() for tensor in kept])
         shaped = [piece.reshape(tensor.shape) for piece, tensor in zip(flat, kept, strict=True)]
-        merged = Gauges(keeps_nan=self._keeps_nan)
+        merged = Gauges(keeps_nan=self._keeps_nan, share=self._share)
         merged._sums = dict(zip(names, shaped[: len(names)], strict=True))
         merged._counts = dict(zip(names, shaped[len(names) :], strict=True))
         return merged
@@ -80,11 +84,12 @@ class Gauges:
         """Go on from what `tensors` returned; where another process goes on with it, only take its names."""
         for key, kept in tensors.items():
             kind, name = key.split("/", 1)
-            if kind == "pending" and is_mine:
+            if kind == "pending":
                 self._pending[name] = list(kept.to(device).unbind())
-            elif kind == "pending":
-                nothing = torch.zeros_like(kept[0], dtype=torch.float64, device=device)
-                self._sums[name], self._counts[name] = nothing, nothing
             else:
-                value = kept.to(device) if is_mine else torch.zeros_like(kept, device=device)
-                (self._sums if kind == "sum" else self._counts)[name] = value
+                (self._sums if kind == "sum" else self._counts)[name] = kept.to(device)
+        if self._share != 1 or not is_mine:
+            self._merge(share=1.0)  # what is pending was shown by the one process there was
+        if not is_mine:
+            self._sums = {name: torch.zeros_like(total) for name, total in self._sums.items()}
+            self._counts = {name: torch.zeros_like(count) for name, count in self._counts.items()}

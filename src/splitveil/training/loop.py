@@ -87,7 +87,9 @@ class _Run:
         self.watcher = watcher if place.is_first else Silent()
         self.train_part, self.selection = data.train.to(place.device), data.selection.to(place.device)
         self.steps_per_epoch = steps_per_epoch(self.train_part, recipe, n_ranks=place.n_ranks)
-        self.course = Course()
+        self.course = Course(n_ranks=place.n_ranks)
+        if out is not None and place.is_first:
+            files.make_directory(out)
         self.log = Log(out if place.is_first else None)
         self.stepper = set_up(place, split, recipe, terms, data.n_classes)
         self.stop: StopWhen | None = None
@@ -257,7 +259,7 @@ class _Run:
         found = files.load(self.out)
         if found.checkpoint is not None:
             unpack(found.checkpoint, self.course, self.stepper, data=self.data.sha256)
-        refuse_strangers(self.course, self.stepper)
+        refuse_strangers(self.course, self.place)
         if found.damaged:
             self.watcher.note(f"{found.damaged[0]} is damaged: going on from the one before, epoch {self.course.epoch}")
         self.log.cut_back(self.course.epoch)
