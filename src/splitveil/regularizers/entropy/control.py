@@ -59,6 +59,9 @@ class KeepAccuracy(Regularizer):
     def fit(self, step: Step) -> None:
         self.inner.fit(step)
 
+    def broken_steps(self) -> Tensor | None:
+        return self.inner.broken_steps()
+
     def end_epoch(self, progress: Progress) -> None:
         self.inner.end_epoch(progress)
         if progress.selection_accuracy is None:

@@ -186,6 +186,9 @@ class Metered(Regularizer, ABC):
 
         self._replayed("fit", moved, entry)
 
+    def broken_steps(self) -> Tensor | None:
+        return self.meter.n_broken if self.meter.n_classes else None
+
     def _replayed(self, key: Hashable, function: Callable[..., tuple[Tensor, ...]], entry: Entry) -> tuple[Tensor, ...]:
         key = (key, self.phase(), entry.noise_var, entry.n_classes)
         if not torch.is_autocast_enabled(entry.z.device.type):

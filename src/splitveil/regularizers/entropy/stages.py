@@ -9,6 +9,9 @@ hand (`Share(slope=None, level=None)`).
 
 from typing import final
 
+import torch
+from torch import Tensor
+
 from splitveil.check import at_least
 from splitveil.regularizers.base import Penalty, Progress, Regularizer, Step
 
@@ -32,6 +35,10 @@ class Staged(Regularizer):
             self.first.fit(step)
         if step.progress.epoch >= self.at_epoch - 1:
             self.second.fit(step)
+
+    def broken_steps(self) -> Tensor | None:
+        counts = [n for n in (self.first.broken_steps(), self.second.broken_steps()) if n is not None]
+        return torch.stack(counts).sum() if counts else None
 
     def end_epoch(self, progress: Progress) -> None:
         if progress.epoch < self.at_epoch:
