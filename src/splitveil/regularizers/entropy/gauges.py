@@ -27,7 +27,7 @@ def measure(reading: Reading, noise: Tensor, n_classes: int) -> Mapping[str, Ten
     return {
         **_nats(reading, plain, noise, of_class),
         "spread": total(plain.var.mean((1, 2)) * (members.count > 0), members.label, n_classes),
-        "threshold": torch.as_tensor(reading.tau, dtype=of_class.dtype, device=of_class.device),
+        "threshold": reading.tau.clone() if isinstance(reading.tau, Tensor) else of_class.new_full((), reading.tau),
         "intra_mse": (of_class * plain.var.mean((1, 2))).sum(),
         "effective_members": (of_class * _effective(reading)).sum(),
         "slot_mass": _slot_mass(reading),
