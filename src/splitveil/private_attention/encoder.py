@@ -16,6 +16,7 @@ from splitveil.private_attention.kernel import Kernel
 from splitveil.private_attention.lattice import (
     FEATURE_BITS,
     FEATURE_CAP,
+    VALUE_BITS,
     enforce_cap,
     to_unit_ball,
     truncate_,
@@ -26,6 +27,7 @@ from splitveil.private_attention.spec import Bounds
 CHUNK_CELLS = 2**19  # features × rows at a time: 4 MB of float64 stay in cache, whatever the number of rows
 EXACT_ROWS = 2**17  # |Σ φ_int u_int| ≤ 2¹⁷ · 2³⁵ < 2⁵³
 NORM_BITS = 20  # a document's norm is bounded from its cells' leading bits, whose squares sum exactly in int64
+ROW_NORM = 1 << (FEATURE_BITS + VALUE_BITS)  # a row's largest Frobenius norm
 ROUNDING = 1 - 2.0**-40  # more than covers the rounding of one product
 
 Total = Int[Tensor, "head feature column"]
@@ -67,48 +69,74 @@ class Encoder:
 
     def rows(self, keys: Float[Tensor, "row head d"], values: Float[Tensor, "row head dv"]) -> Total:
         """Σ over rows, each its own unit."""
-        total = torch.zeros(self.shape, dtype=torch.int64, device=keys.device)
-        for span in _spans(len(keys), EXACT_ROWS):
-            for h in range(self.heads):
-                total[h] += self._sum(keys[span, h], values[span, h], h)
-        return total
+        return torch.stack([self._sum(keys[:, h], values[:, h], h) for h in range(self.heads)])
 
     def documents(
         self, keys: Float[Tensor, "row head d"], values: Float[Tensor, "row head dv"], ids: UnitIds, cap: int
     ) -> Total:
-        """Σ over documents of their shortened sums."""
-        total = torch.zeros(self.shape, dtype=torch.int64, device=keys.device)
-        for rows in group_rows(ids, len(keys)).values():
-            index = torch.tensor(rows, device=keys.device)
-            total += torch.stack([shorten(head, cap) for head in self.rows(keys[index], values[index])])
+        """Σ over documents of their sums, each shortened to norm ≤ cap. A document of so few rows that it cannot exceed
+        the cap is summed as rows are."""
+        always_fits = cap // ROW_NORM
+        groups = list(group_rows(ids, len(keys)).values())
+        short = [row for rows in groups if len(rows) <= always_fits for row in rows]
+        total = self.rows(keys[short], values[short])
+        size = max(1, CHUNK_CELLS // self.kernel.n_features)
+        for batch in _batches([rows for rows in groups if len(rows) > always_fits], size):
+            for h in range(self.heads):
+                for part in self._sums(keys[:, h], values[:, h], h, batch):
+                    total[h] += shorten(part, cap)
         return total
+
+    def _sums(
+        self, keys: Tensor, values: Tensor, head: int, batch: list[list[int]]
+    ) -> Iterator[Int[Tensor, "feature column"]]:
+        """The sum of each document of a batch; one that is longer than a chunk is alone in its batch."""
+        if len(batch) == 1:
+            yield self._sum(keys[batch[0]], values[batch[0]], head)
+            return
+        index = [row for rows in batch for row in rows]
+        _, phi = self.integers(keys[index], head)
+        u = self._values(values[index], head)
+        start = 0
+        for rows in batch:
+            part = slice(start, start + len(rows))
+            yield (phi[:, part] @ u[part]).to(torch.int64)
+            start += len(rows)
+
+    def integers(
+        self, keys: Float[Tensor, "row d"], head: int = 0, room: Float[Tensor, "2 cell"] | None = None
+    ) -> tuple[Float[Tensor, "row d"], Float[Tensor, "feature row"]]:
+        """Keys as they count (centered, clipped, over R) and φ_int."""
+        unit = to_unit_ball(keys, self.bounds.key_norm, _of_head(self.bounds.key_center, head, keys))
+        cells = self.kernel.n_features * len(keys)
+        out, spare = (None, None) if room is None else (r[:cells].view(-1, len(keys)) for r in room)
+        phi = truncate_(self.kernel.lift(unit.T.contiguous(), out))
+        return unit, enforce_cap(phi, FEATURE_CAP, spare)
 
     def features(
         self, keys: Float[Tensor, "row d"], head: int = 0
     ) -> tuple[Float[Tensor, "row d"], Float[Tensor, "feature row"]]:
-        """Keys as they count (centered, clipped) and their φ, in real units. For public keys."""
-        center = _of_head(self.bounds.key_center, head, keys)
-        unit = to_unit_ball(keys, self.bounds.key_norm, center)
-        phi = enforce_cap(truncate_(self.kernel.lift(unit.T.contiguous())), FEATURE_CAP)
+        """Keys as they count and their φ, in real units. For public keys."""
+        unit, phi = self.integers(keys, head)
         return unit * self.bounds.key_norm, phi * (self.kernel.norm / (1 << FEATURE_BITS))
 
+    def _values(self, values: Tensor, head: int) -> Float[Tensor, "row column"]:
+        unit = to_unit_ball(values, self.bounds.value_norm, _of_head(self.bounds.value_center, head, values))
+        return value_integers(unit, self.bounds.value_norm, self.count)
+
     def _sum(self, keys: Tensor, values: Tensor, head: int) -> Int[Tensor, "feature column"]:
-        """Σ over at most 2¹⁷ rows, so that float64 holds every partial sum exactly; two buffers serve all its parts."""
+        """Σ over any number of rows: up to 2¹⁷ at a time in float64, which holds such sums exactly, then in int64."""
         _, features, columns = self.shape
         size = max(1, min(CHUNK_CELLS // features, len(keys)))
-        room = torch.empty(2, features * size, dtype=torch.float64, device=keys.device)
-        total = torch.zeros(columns, features, dtype=torch.float64, device=keys.device)
-        key_center, value_center = (
-            _of_head(center, head, keys) for center in (self.bounds.key_center, self.bounds.value_center)
-        )
-        for part in _spans(len(keys), size):
-            unit_keys = to_unit_ball(keys[part], self.bounds.key_norm, key_center)
-            unit_values = to_unit_ball(values[part], self.bounds.value_norm, value_center)
-            phi, spare = (buffer[: features * len(unit_keys)].view(features, -1) for buffer in room)
-            phi = enforce_cap(truncate_(self.kernel.lift(unit_keys.T.contiguous(), phi)), FEATURE_CAP, spare)
-            u = value_integers(unit_values, self.bounds.value_norm, self.count)
-            total.addmm_(u.T, phi.T)  # the narrow side first: a third faster for d_v of 64
-        return total.T.to(torch.int64)
+        room = torch.empty(2, features * size, dtype=torch.float64, device=keys.device)  # serves every part
+        total = torch.zeros(features, columns, dtype=torch.int64, device=keys.device)
+        for span in _spans(len(keys), EXACT_ROWS):
+            sums = torch.zeros(columns, features, dtype=torch.float64, device=keys.device)
+            for part in _spans(len(keys[span]), size):
+                _, phi = self.integers(keys[span][part], head, room)
+                sums.addmm_(self._values(values[span][part], head).T, phi.T)  # narrow side first: a third faster
+            total += sums.T.to(torch.int64)
+        return total
 
 
 def shorten(total: Int[Tensor, "feature column"], cap: int) -> Int[Tensor, "feature column"]:
@@ -134,6 +162,18 @@ def group_rows(ids: UnitIds, n_rows: int) -> dict[object, list[int]]:
     for row, unit in enumerate(plain):
         groups.setdefault(unit, []).append(row)
     return groups
+
+
+def _batches(groups: list[list[int]], size: int) -> Iterator[list[list[int]]]:
+    """Documents in runs of at most `size` rows, or one that is longer."""
+    batch: list[list[int]] = []
+    for rows in groups:
+        if batch and sum(map(len, batch)) + len(rows) > size:
+            yield batch
+            batch = []
+        batch.append(rows)
+    if batch:
+        yield batch
 
 
 def _spans(n_rows: int, size: int) -> Iterator[slice]:

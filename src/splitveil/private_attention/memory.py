@@ -20,7 +20,7 @@ from splitveil.dp.events import Event, Gaussian, NonPrivate
 from splitveil.private_attention.facts import ReleaseFacts
 from splitveil.private_attention.files import read_json, read_tensors, write_json, write_tensors
 from splitveil.private_attention.kernel import FeatureMap
-from splitveil.private_attention.query import Answer, QueryPlan
+from splitveil.private_attention.query import Answer, CapturedQueries, QueryPlan
 from splitveil.private_attention.report import Report
 from splitveil.private_attention.spec import Bounds, PrivacySpec
 
@@ -76,6 +76,17 @@ class PrivateKV:
             answer = plan.single.answer(q.detach().reshape(d).numpy())
             return Answer(*(part.reshape(*q.shape[:-1], *part.shape) for part in answer))
         return plan.answer(q)
+
+    def capture(self, batch: int, *, device: torch.device | str, beta: float | None = None) -> "CapturedQueries":
+        """`attend` for float32 batches of one size on a CUDA device as one CUDA graph: a single launch a call, no
+        gradients."""
+        return CapturedQueries(lambda q: self.attend(q, beta), self._example(batch, torch.device(device)))
+
+    def _example(self, batch: int, device: torch.device) -> Tensor:
+        shape = (
+            (batch, self.facts.kernel.d) if self.facts.heads == 1 else (batch, self.facts.heads, self.facts.kernel.d)
+        )
+        return torch.zeros(shape, device=device)
 
     def _plan(self, beta: float, q: Tensor) -> QueryPlan:
         key = (beta, q.dtype, q.device)

@@ -48,6 +48,7 @@ class Monomials:
         self.roots = [torch.tensor([_root_multinomial(t) for t in block], dtype=torch.float64) for block in tuples]
         self.first = [torch.tensor([t[0] if t else d for t in block]) for block in tuples]  # 1 begins with none: d
         self.rest = [self.first[0], *(_positions(block, lower) for lower, block in pairwise(tuples))]
+        self._on: dict[torch.device, list[tuple[Tensor, Tensor]]] = {}
         self._starts = [torch.searchsorted(first, torch.arange(d)).tolist() for first in self.first]
 
     def of_columns(
@@ -66,10 +67,16 @@ class Monomials:
     def of_rows(self, q: Float[Tensor, "*batch d"]) -> list[Float[Tensor, "*batch monomial"]]:
         """Each degree's monomials of each vector. Differentiable."""
         blocks = [torch.ones_like(q[..., :1]), q]
-        for j in range(2, len(self.sizes)):
-            first, rest = self.first[j].to(q.device), self.rest[j].to(q.device)
+        for first, rest in self._indices_on(q.device):
             blocks.append(blocks[-1].index_select(-1, rest) * q.index_select(-1, first))
         return blocks[: len(self.sizes)]
+
+    def _indices_on(self, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+        """(first, rest) of degree 2, 3, … on a device, copied there once."""
+        if device not in self._on:
+            pairs = zip(self.first[2:], self.rest[2:], strict=True)
+            self._on[device] = [(first.to(device), rest.to(device)) for first, rest in pairs]
+        return self._on[device]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ numpy path of a dozen calls: at this size the time is the overhead of calls and 
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +16,13 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from splitveil.check import UsageError
 from splitveil.private_attention.facts import ReleaseFacts
 from splitveil.private_attention.polynomial import PolynomialKernel
 
 LEAST_SNR = 2.0  # ‖o‖ below twice its standard error says little
 LEAST_COUNT_SNR = 5.0  # last / its noise: below it the ratio is no longer close to normal
+WARM_UPS = 3  # calls before a capture, so that lazy allocations are done
 TOLERANCE = 1e-5  # a query this little beyond its bound is float32 rounding
 
 
@@ -68,6 +71,32 @@ class QueryPlan:
         snr = (o.square().sum(-1) / stderr.square().sum(-1)).sqrt()
         trusted = (snr >= LEAST_SNR) & (last >= LEAST_COUNT_SNR * noise)[..., 0] & ~far[..., 0]  # NaN is not trusted
         return Answer(o if self._center is None else o + self._center, stderr, snr, ~trusted)
+
+
+class CapturedQueries:
+    """Answers to batches of one size, recorded as a CUDA graph: the dozens of small kernels are launched as one.
+
+    The answer's tensors are overwritten by the next call; copy what is to be kept.
+    """
+
+    def __init__(self, attend: Callable[[Tensor], Answer], example: Tensor) -> None:
+        if example.device.type != "cuda":
+            raise UsageError(f"a CUDA graph needs a CUDA device, got {example.device}; use attend")
+        self._queries = example
+        aside = torch.cuda.Stream(example.device)  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream(example.device))
+        with torch.cuda.stream(aside), torch.no_grad():
+            for _ in range(WARM_UPS):
+                attend(self._queries)
+        torch.cuda.current_stream(example.device).wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph), torch.no_grad():
+            self._answer = attend(self._queries)
+
+    def __call__(self, q: Float[Tensor, "*batch d"]) -> Answer:
+        self._queries.copy_(q)
+        self._graph.replay()
+        return self._answer
 
 
 class SingleQuery:

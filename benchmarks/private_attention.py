@@ -1,0 +1,175 @@
+"""Time of a private memory against exact attention: ratios measured in one run, medians, one thread.
+
+    python benchmarks/private_attention.py                   CPU, 4 min → results/private_attention_speed_cpu.json
+    python benchmarks/private_attention.py --device cuda     GPU, 2 min → results/private_attention_speed_cuda.json
+
+d = d_v = 64, degree 2. Exact attention on the CPU is the faster of softmax(Kq)V and torch's
+scaled_dot_product_attention; on a GPU it is scaled_dot_product_attention in float32, float16 and bfloat16. Private
+answers come with their standard errors and flags in every timing.
+"""
+
+import argparse
+import json
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from splitveil.private_attention import Bounds, PolynomialFeatures, PrivacySpec, PrivateKV
+
+D, BETA, PART = 64, 2.0, 50_000
+ROUNDS = 9  # each round times everything once, so that a busy moment hits all alike
+TARGETS = {
+    "flat": 1.1,
+    "batch 1, n = 1e6": 1000,
+    "batch 64, n = 1e6": 500,
+    "batch 1, n = 1e5": 40,
+    "build rows/s": 50_000,
+}
+ROOT = Path(__file__).parent.parent
+
+
+def unit_rows(n: int, seed: int, device: str = "cpu") -> Tensor:
+    x = torch.randn(n, D, generator=torch.Generator(device).manual_seed(seed), device=device)
+    return x / x.norm(dim=1, keepdim=True)
+
+
+def build(n: int, *, device: str = "cpu") -> tuple[PrivateKV, float]:
+    """A memory of n rows, made part by part, and rows a second."""
+    features = PolynomialFeatures(D, 2).taylor(BETA)
+    builder = PrivateKV.builder(PrivacySpec(1.0, 1e-6), Bounds(1.0, 1.0, 1.0), features, D)
+    spent = 0.0
+    for part in range(0, n, PART):
+        rows = unit_rows(min(PART, n - part), part, device)
+        start = time.perf_counter()
+        builder.add(rows, rows)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        spent += time.perf_counter() - start
+    return builder.release(), n / spent
+
+
+def seconds(call: Callable[[], Any], repeats: int, *, device: str) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) / repeats
+
+
+def race(runners: dict[str, tuple[Callable[[], Any], int]], *, device: str) -> dict[str, float]:
+    """Median seconds of each runner over rounds in which all take turns."""
+    for call, _ in runners.values():
+        seconds(call, 2, device=device)
+    rounds: dict[str, list[float]] = {name: [] for name in runners}
+    for _ in range(ROUNDS):
+        for name, (call, repeats) in runners.items():
+            rounds[name].append(seconds(call, repeats, device=device))
+    return {name: statistics.median(times) for name, times in rounds.items()}
+
+
+def exact(q: Tensor, rows: Tensor) -> Callable[[], Tensor]:
+    return lambda: torch.softmax(BETA * (q @ rows.T), dim=-1) @ rows
+
+
+def fused(q: Tensor, rows: Tensor) -> Callable[[], Tensor]:
+    q4, kv = q.reshape(1, 1, -1, D), rows[None, None]
+    return lambda: scaled_dot_product_attention(q4, kv, kv, scale=BETA)
+
+
+@torch.no_grad()
+def on_cpu() -> dict[str, Any]:
+    torch.set_num_threads(1)
+    small, one_thread = build(1_000)[0], build(100_000)[1]
+    torch.set_num_threads(2)
+    two_threads = statistics.median(build(100_000)[1] for _ in range(3))
+    torch.set_num_threads(1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    large = build(1_000_000)[0]
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    single, batch = unit_rows(1, 1)[0], unit_rows(64, 2)
+    calls: dict[str, tuple[Callable[[], Any], int]] = {
+        "private, n = 1e3, batch 1": (lambda: small.attend(single), 2000),
+        "private, n = 1e6, batch 1": (lambda: large.attend(single), 2000),
+        "private, n = 1e6, batch 64": (lambda: large.attend(batch), 50),
+    }
+    for n, name in ((10_000, "1e4"), (100_000, "1e5"), (1_000_000, "1e6")):
+        rows = unit_rows(n, 3)
+        for label, q in (("1", single[None]), ("64", batch)):
+            repeats = max(1, 300_000 // n)
+            calls[f"exact, n = {name}, batch {label}"] = (exact(q, rows), repeats)
+            calls[f"fused, n = {name}, batch {label}"] = (fused(q, rows), repeats)
+    return {
+        "seconds": race(calls, device="cpu"),
+        "build rows/s, one thread": one_thread,
+        "build rows/s, two threads": two_threads,
+        "memory grown while building 1e6 rows, MiB": grown,
+    }
+
+
+@torch.no_grad()
+def on_cuda() -> dict[str, Any]:
+    device = "cuda"
+    small, large = build(1_000, device=device)[0], build(100_000, device=device)[0]
+    rate = build(1_000_000, device=device)[1]
+    calls: dict[str, tuple[Callable[[], Any], int]] = {}
+    queries = {b: unit_rows(b, b, device) for b in (1, 64, 4096)}
+    for b, q in queries.items():
+        for name, memory in (("1e3", small), ("1e6", large)):
+            captured = memory.capture(b, device=device)
+            calls[f"private, n = {name}, batch {b}"] = (lambda c=captured, x=q: c(x), 200)
+        calls[f"private without a graph, n = 1e6, batch {b}"] = (lambda x=q: large.attend(x), 50)
+    for n, name in ((100_000, "1e5"), (1_000_000, "1e6")):
+        rows = unit_rows(n, 3, device)
+        for b, q in queries.items():
+            for dtype in (torch.float32, torch.float16, torch.bfloat16):
+                label = f"fused {str(dtype).removeprefix('torch.')}, n = {name}, batch {b}"
+                calls[label] = (fused(q.to(dtype), rows.to(dtype)), 3)
+    return {"seconds": race(calls, device=device), "build rows/s": rate}
+
+
+def summary(found: dict[str, Any], device: str) -> dict[str, Any]:
+    """The ratios that the targets speak of."""
+    t = found["seconds"]
+    ratios = {"n = 1e6 over n = 1e3": t["private, n = 1e6, batch 1"] / t["private, n = 1e3, batch 1"]}
+    for batch in ("1", "64") if device == "cpu" else ("1", "64", "4096"):
+        own = t[f"private, n = 1e6, batch {batch}"]
+        for n in ("1e4", "1e5", "1e6"):
+            rivals = [s for name, s in t.items() if name.endswith(f"n = {n}, batch {batch}") and "private" not in name]
+            if rivals:
+                ratios[f"exact over private, n = {n}, batch {batch}"] = min(rivals) / own
+    return ratios
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--out", type=Path)
+    words = parser.parse_args()
+    found = on_cpu() if words.device == "cpu" else on_cuda()
+    name = torch.cuda.get_device_name() if words.device == "cuda" else platform.processor() or platform.machine()
+    result = {
+        "command": f"python benchmarks/private_attention.py --device {words.device}",
+        "machine": name,
+        "torch": torch.__version__,
+        "ratios": summary(found, words.device),
+        **found,
+    }
+    out = words.out or ROOT / "results" / f"private_attention_speed_{words.device}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps({k: v for k, v in result.items() if k != "seconds"}, indent=1))
+    for label, value in result["seconds"].items():
+        print(f"{label:48s} {1e6 * value:12.1f} µs")
+
+
+if __name__ == "__main__":
+    main()
