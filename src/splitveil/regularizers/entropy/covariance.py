@@ -72,6 +72,10 @@ class Correlated(Metered):
             gauges = {"charged": (of_class * nats.detach()).sum(), "P": (of_class * plain.detach()).sum()}
         return (of_class * nats).sum() / members.z.shape[1], gauges
 
+    @property
+    def remembers(self) -> bool:
+        return True
+
     def remember(self, entry: Entry) -> None:
         self.reservoir.add(entry.z, entry.y)
 

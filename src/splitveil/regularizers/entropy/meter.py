@@ -9,7 +9,7 @@ whole of it can be replayed as one launch (replay.py).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -73,7 +73,7 @@ class Meter(nn.Module):
         self.gauge_every = gauge_every
         self.replay, self.numbers = Replay(), Numbers()
         self.n_classes = 0  # 0 until built
-        self.gauge_names: list[str] = []
+        self._numbers, self._vectors = list[str](), list[str]()  # names of the gauges
 
     def build(self, space: Space) -> None:
         """Make the counters."""
@@ -86,6 +86,21 @@ class Meter(nn.Module):
             self.register_buffer(name, torch.zeros((), dtype=torch.long, device=device))
         self.register_buffer("broken_call", torch.full((), -1, dtype=torch.long, device=device))
         self.register_buffer("broken", torch.zeros(space.n_classes, dtype=torch.long, device=device))
+
+    def pack(self, gauges: Mapping[str, Tensor], *, like: Tensor) -> tuple[Tensor, ...]:
+        """Gauges as few tensors: all numbers as one, then the vectors. Nothing for none."""
+        if not gauges:
+            return ()
+        self._numbers = [name for name, value in gauges.items() if value.ndim == 0]
+        self._vectors = [name for name, value in gauges.items() if value.ndim > 0]
+        return torch.stack([gauges[n].to(like.dtype) for n in self._numbers]), *(gauges[n] for n in self._vectors)
+
+    def unpack(self, packed: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The gauges by name again."""
+        if not packed:
+            return {}
+        numbers = dict(zip(self._numbers, packed[0].unbind(), strict=True))
+        return {**numbers, **dict(zip(self._vectors, packed[1:], strict=True))}
 
     def has_gauges(self, step: Step) -> bool:
         """Whether this step shows all gauges, not only the penalty."""
@@ -145,6 +160,11 @@ class Metered(Regularizer, ABC):
         """Whether `learn` has anything to do in this step. Default: no."""
         return False
 
+    @property
+    def remembers(self) -> bool:
+        """Whether `remember` keeps anything. Default: no."""
+        return False
+
     def remember(self, entry: Entry) -> None:
         """Keep the members for the end of the epoch. Default: nothing is kept."""
 
@@ -165,18 +185,19 @@ class Metered(Regularizer, ABC):
                 slope = torch.autograd.grad(worth, members.z)[0] if wants_gradient else torch.zeros_like(z)
             with torch.no_grad():
                 worth, slope = self.meter.guard(members, worth.detach(), slope)
-            self.meter.gauge_names = list(gauges) if has_gauges else self.meter.gauge_names
-            return worth, slope, *gauges.values()
+            return worth, slope, *self.meter.pack(gauges, like=worth)
 
-        worth, slope, *measured = self._replayed(("charge", wants_gradient, has_gauges), charged, entry)
-        gauges = dict(zip(self.meter.gauge_names, measured, strict=True)) if has_gauges else {}
-        return Penalty(_connected(entry, worth, slope), {"penalty": worth, **gauges})
+        worth, slope, *packed = self._replayed(("charge", wants_gradient, has_gauges), charged, entry)
+        return Penalty(_connected(entry, worth, slope), {"penalty": worth, **self.meter.unpack(packed)})
 
     @torch.no_grad()
     def fit(self, step: Step) -> None:
+        wants_to_learn = self.wants_to_learn(step)
+        if not wants_to_learn and not self.remembers:
+            return
         entry = self._enter(step)
         self.remember(entry)
-        if not self.wants_to_learn(step):
+        if not wants_to_learn:
             return
         draws = self._draw("fit", entry, step, has_gauges=False)
 

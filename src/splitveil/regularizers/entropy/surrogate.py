@@ -110,8 +110,12 @@ class Surrogate(Metered):
             "shut": self.n_shut.clone(),
         }
 
+    @property
+    def remembers(self) -> bool:
+        return self.grouping.remembers
+
     def remember(self, entry: Entry) -> None:
-        if self.grouping.remembers:
+        if self.remembers:
             z = entry.z if self.charging.space == "features" else F.layer_norm(entry.z, entry.z.shape[1:])
             self.reservoir.add(z, entry.y)
 
@@ -121,7 +125,7 @@ class Surrogate(Metered):
     def wants_to_learn(self, step: Step) -> bool:
         if self.threshold.quantile is not None or self.gates.share is not None:
             return True
-        has_parameters = bool(self._own()) or self.gates.has_dimension
+        has_parameters = self.rule != "none" or self.gates.has_dimension
         return has_parameters and step.progress.step % self.fitting.every == 0
 
     def learn(self, members: Members, draws: Draws, here: World) -> None:
