@@ -25,6 +25,7 @@ from splitveil.private_attention.lattice import (
 from splitveil.private_attention.spec import Bounds
 
 CHUNK_CELLS = 2**19  # features × rows at a time: 4 MB of float64 stay in cache, whatever the number of rows
+DEVICE_CELLS = 2**25  # on an accelerator: 256 MB, so that launches do not dominate
 EXACT_ROWS = 2**17  # |Σ φ_int u_int| ≤ 2¹⁷ · 2³⁵ < 2⁵³
 NORM_BITS = 20  # a document's norm is bounded from its cells' leading bits, whose squares sum exactly in int64
 ROW_NORM = 1 << (FEATURE_BITS + VALUE_BITS)  # a row's largest Frobenius norm
@@ -80,7 +81,7 @@ class Encoder:
         groups = list(group_rows(ids, len(keys)).values())
         short = [row for rows in groups if len(rows) <= always_fits for row in rows]
         total = self.rows(keys[short], values[short])
-        size = max(1, CHUNK_CELLS // self.kernel.n_features)
+        size = max(1, _cells_at_a_time(keys.device) // self.kernel.n_features)
         for batch in _batches([rows for rows in groups if len(rows) > always_fits], size):
             for h in range(self.heads):
                 for part in self._sums(keys[:, h], values[:, h], h, batch):
@@ -127,7 +128,7 @@ class Encoder:
     def _sum(self, keys: Tensor, values: Tensor, head: int) -> Int[Tensor, "feature column"]:
         """Σ over any number of rows: up to 2¹⁷ at a time in float64, which holds such sums exactly, then in int64."""
         _, features, columns = self.shape
-        size = max(1, min(CHUNK_CELLS // features, len(keys)))
+        size = max(1, min(_cells_at_a_time(keys.device) // features, len(keys)))
         room = torch.empty(2, features * size, dtype=torch.float64, device=keys.device)  # serves every part
         total = torch.zeros(features, columns, dtype=torch.int64, device=keys.device)
         for span in _spans(len(keys), EXACT_ROWS):
@@ -174,6 +175,10 @@ def _batches(groups: list[list[int]], size: int) -> Iterator[list[list[int]]]:
         batch.append(rows)
     if batch:
         yield batch
+
+
+def _cells_at_a_time(device: torch.device) -> int:
+    return CHUNK_CELLS if device.type == "cpu" else DEVICE_CELLS
 
 
 def _spans(n_rows: int, size: int) -> Iterator[slice]:
