@@ -24,8 +24,8 @@ from splitveil.randomness import SeededSource, derive
 from splitveil.types import Images
 
 N_SCORED = 500  # selection images that choose the checkpoint; the same ones at each check
-N_CALIBRATED = 1024  # auxiliary pairs that give the units of the features
-CHUNK = 500  # images decoded at once
+N_CALIBRATED = 500  # auxiliary pairs that give the units of the features
+CHUNK = 250  # images decoded at once
 PERCEPTUAL = 0.03  # weight of 1 − SSIM or LPIPS, which are near 0.3 where the MSE is near 0.01
 
 Objective = Literal["mse", "ssim", "lpips"]

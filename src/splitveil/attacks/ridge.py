@@ -27,7 +27,7 @@ ROWS_PER_FEATURE = 32  # noise is drawn anew until each feature has this many ro
 MAX_ROWS = 65_536
 MAX_SIDE = 2048  # of the matrix that is decomposed; more features than this go through the pairs' Gram matrix
 MAX_GRAM = 4096  # pairs in that Gram matrix (128 MB in float64)
-CHUNK = 1024  # images asked at once
+CHUNK = 256  # images asked at once: larger batches leave a CPU's cache and take twice as long
 STRENGTHS = tuple(10.0**k for k in range(-8, 3))  # λ
 N_SCORED = 1000  # images that λ is chosen on
 
@@ -102,12 +102,12 @@ def _solve(pairs: PairSource, seed: int) -> _Solution:
 
 
 def _by_covariance(pairs: PairSource, dim: int, shape: torch.Size, seed: int) -> _Solution:
-    n_rows = max(len(pairs), min(MAX_ROWS, ROWS_PER_FEATURE * dim))
+    n_passes = -(-min(MAX_ROWS, ROWS_PER_FEATURE * dim) // len(pairs))  # whole ones: each image counts the same
     pixels = shape.numel()
     total = torch.zeros(dim + pixels, dtype=torch.float64, device=pairs.device)
     products = torch.zeros(dim, dim + pixels, dtype=torch.float64, device=pairs.device)
     count = 0
-    for z, x in _rows(pairs, n_rows, seed):
+    for z, x in _rows(pairs, n_passes * len(pairs), seed):
         both = torch.cat([z, x], 1)
         total += both.sum(0)
         products += z.T @ both
@@ -135,8 +135,9 @@ def _unit(values: Float64[Tensor, " rank"], dim: int) -> float:
 
 
 def _rows(pairs: PairSource, n_rows: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """At least `n_rows` rows (z_sent, x) in float64, with fresh noise each time an image comes up again."""
-    order = Shuffled(len(pairs), size=CHUNK, seed=seed, device=pairs.device)
-    for step in range(-(-n_rows // order.size)):
-        drawn = pairs.draw(order(step), source=SeededSource(seed, "ridge", step))
+    """`n_rows` rows (z_sent, x) in float64: every image once before any comes again, with fresh noise each time."""
+    order = Shuffled(len(pairs), size=len(pairs), seed=seed, device=pairs.device)
+    passes = [order(i) for i in range(-(-n_rows // len(pairs)))]
+    for i, index in enumerate(torch.split(torch.cat(passes)[:n_rows], CHUNK)):
+        drawn = pairs.draw(index, source=SeededSource(seed, "ridge", i))
         yield drawn.seen.z_sent[0].flatten(1).double(), drawn.x.flatten(1).double()

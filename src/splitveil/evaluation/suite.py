@@ -14,7 +14,7 @@ from splitveil.attacks import Attack, Averaged, Box, DecoderAttack, Objective, R
 from splitveil.check import UsageError, nearest, one_of
 from splitveil.fitting import Plan
 
-SHORT = Plan(steps=1000, lr=4e-3, ema=0.99, check_every=100)
+SHORT = Plan(steps=800, lr=4e-3, ema=0.99, check_every=100)
 LONG = Plan(steps=5000, lr=3e-3, ema=0.998, check_every=100)
 SHORT_BATCH, LONG_BATCH = 64, 512
 CHEAP_VICTIMS = 1000
