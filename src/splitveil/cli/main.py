@@ -13,6 +13,7 @@ import typer
 
 from splitveil import __version__
 from splitveil.check import RunError, SplitVeilError
+from splitveil.cli.memory import app as memory_app
 
 MISUSE: Any = typer.BadParameter.__base__  # click's UsageError, which some versions of typer bring themselves
 INTERRUPTED = 130  # what typer makes of Ctrl-C
@@ -29,6 +30,7 @@ app = typer.Typer(
 config_app = typer.Typer(help="Print the config or its schema.", no_args_is_help=True)
 data_app = typer.Typer(help="Look at image sets.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+app.add_typer(memory_app, name="memory")
 app.add_typer(data_app, name="data")
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="YAML file; see `splitveil config show`.")]
