@@ -70,8 +70,14 @@ def parse(words: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"] if not str(part).startswith("Bottleneck"))
-        what = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"{where or 'config'}: {what}, got {first['input']!r}"[:300]) from None
+        raise UsageError(f"{where or 'config'}: {said(first)}"[:300]) from None
+
+
+def said(error: Mapping[str, Any]) -> str:
+    """What pydantic found wrong; our own checks have said already what they got."""
+    if error["type"] == "value_error":
+        return str(error["msg"]).removeprefix("Value error, ")
+    return f"{error['msg']}, got {error['input']!r}"
 
 
 def schema() -> dict[str, Any]:

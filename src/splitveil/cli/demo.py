@@ -28,9 +28,9 @@ def demo(*, quick: bool, out: Path, seed: int, device: str, as_json: bool, quiet
     """The command."""
     place = find_device(device)
     refuse_ranks("demo")
-    data = fashion()
     configs = {name: _config(mechanism, quick=quick, seed=seed) for name, mechanism in _clients().items()}
     _clear(out)
+    data = fashion()
     silent = quiet or as_json
     if not silent:
         err().print(f"SplitVeil demo: two clients on {data.name} ({len(data.train):,} private training images)")

@@ -55,6 +55,8 @@ class Run:
 
 def new_directory(out: Path | None) -> Path:
     """Make the run's directory: `out`, or the next free one under runs/."""
+    if out is not None and out.is_file():
+        raise UsageError(f"{out} is a file; choose another --out")
     if out is not None and out.exists() and not _is_free(out):
         raise UsageError(f"{out} is not empty; go on with `--resume {out}` or choose another --out")
     place = out or Path("runs")
@@ -70,7 +72,7 @@ def new_directory(out: Path | None) -> Path:
 
 def _is_free(out: Path) -> bool:
     """Whether nothing is there, or only what a kill left before the run began."""
-    return out.is_dir() and {p.name for p in out.iterdir()} <= {PROBE, SCRATCH}
+    return {path.name for path in out.iterdir()} <= {PROBE, SCRATCH}
 
 
 def _next_free(place: Path) -> Path:

@@ -98,7 +98,7 @@ def _common_shape(listing: Listing, headers: list[Header], how: Decoding) -> tup
     for name, header in zip(listing.names, headers, strict=True):
         if (header.height, header.width) != (first.height, first.width):
             sizes = f"is {header.width}×{header.height} where {listing.names[0]} is {first.width}×{first.height}"
-            raise bad_file(listing.root / name, sizes, hint="give one size for all")
+            raise bad_file(listing.root / name, sizes, hint="give one size for all (--size N, data.decoding.size)")
     return channels, first.height, first.width
 
 

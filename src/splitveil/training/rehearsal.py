@@ -55,5 +55,5 @@ def _forward(split: Split, x: Images, *, seed: int) -> tuple[Features, Sent, Ten
         raise
     except Exception as error:  # whatever the user's own layers raise
         reason = " ".join(str(error).split())[:200]
-        raise UsageError(f"the network fails on {len(x)} images of shape {tuple(x.shape[1:])}: {reason}") from error
+        raise UsageError(f"the network fails on a batch of {len(x)} images {tuple(x.shape[1:])}: {reason}") from error
     return z, z_sent, logits
