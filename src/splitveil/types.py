@@ -1,6 +1,6 @@
 """Shapes as types, in the symbols of docs/architecture.md.
 
-    x ──encoder──▶ z ──mechanism──▶ z_sent ──head──▶ logits          x_hat: an attacker's guess at x
+x ──encoder──▶ z ──mechanism──▶ z_sent ──head──▶ logits          x_hat: an attacker's guess at x
 """
 
 from typing import NewType
