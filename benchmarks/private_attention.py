@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from splitveil.private_attention import Bounds, PolynomialFeatures, PrivacySpec, PrivateKV
+from splitveil.private_attention import Bounds, DPTreeCrossAttention, PolynomialFeatures, PrivacySpec, PrivateKV
 
 D, BETA, PART = 64, 2.0, 50_000
 ROUNDS = 9  # each round times everything once, so that a busy moment hits all alike
@@ -112,7 +112,23 @@ def on_cpu() -> dict[str, Any]:
         "build rows/s, one thread": one_thread,
         "build rows/s, two threads": two_threads,
         "memory grown while building 1e6 rows, MiB": grown,
+        "tree": tree_scaling(),
     }
+
+
+def tree_scaling() -> list[dict[str, float]]:
+    """The paper's structure (d = d_v = 4): numbers stored, seconds to set up, seconds a query."""
+    found = []
+    for n, degree in ((1_000, 2), (4_000, 2), (16_000, 2), (4_000, 1), (4_000, 3)):
+        rows = unit_rows(n, 4)[:, :4].double()
+        spec, bounds = PrivacySpec(1.0, 1e-6), Bounds(1.0, 1.0, 1.0)
+        start = time.perf_counter()
+        tree = DPTreeCrossAttention(rows, rows, spec, bounds, beta=1.0, degree=degree, seed=0)
+        built = time.perf_counter() - start
+        q = rows[:1]
+        asked = statistics.median(seconds(lambda t=tree, q=q: t.attend(q), 20, device="cpu") for _ in range(5))
+        found.append({"n": n, "features": tree.n_features, "space": tree.space, "set-up s": built, "query s": asked})
+    return found
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
     python benchmarks/private_attention_error.py            every missing cell of the table (about 10 min on one core)
     python benchmarks/private_attention_error.py --plot     docs/private-attention-error.svg from the cells
+    python benchmarks/private_attention_error.py --table    the cells at ε = 1 as markdown
 
 A cell is one (d, n, β): a JSON in results/private_attention/ with the median over 300 queries of ‖answer − exact‖ /
 ‖exact‖, averaged over three draws of noise, for every ε and method. Data: tests/golden/debian_minilm64.npz (see
@@ -185,11 +186,34 @@ def plot() -> None:
     figure.savefig(FIGURE, metadata={"Date": None})
 
 
+def table(epsilon: str = "1") -> str:
+    """Markdown: one line a (d, n), the methods for every β."""
+    names = {
+        "LS-2": "least squares 2",
+        "LS-2 + prior": "least squares 2 + prior",
+        "LS-3": "least squares 3",
+        "Taylor-2": "taylor 2",
+        "Nyström": "nystrom",
+        "tree": "tree",
+        "mean": "mean",
+    }
+    lines = ["| d | n | β | " + " | ".join(names) + " |", "|---" * (3 + len(names)) + "|"]
+    for d in DIMENSIONS:
+        for n in SIZES:
+            for beta in BETAS:
+                found = json.loads((RESULTS / f"error-d{d}-n{n}-b{beta}.json").read_text())["error"]
+                cells = [f"{found[name][epsilon]:.3f}" if name in found else "" for name in names.values()]
+                lines.append(f"| {d} | {n:,} | {beta} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plot", action="store_true")
-    if parser.parse_args().plot:
-        plot()
+    parser.add_argument("--table", action="store_true", help="print the cells at ε = 1 as markdown")
+    words = parser.parse_args()
+    if words.plot or words.table:
+        plot() if words.plot else print(table())
         return
     torch.set_num_threads(1)
     RESULTS.mkdir(parents=True, exist_ok=True)

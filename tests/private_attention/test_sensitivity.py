@@ -200,3 +200,27 @@ def test_slack_of_our_own_sampler_is_taken_off_delta() -> None:
 def test_a_delta_the_sampler_cannot_certify_is_refused() -> None:
     with pytest.raises(UsageError, match="install opendp"):
         calibrate(PrivacySpec(1.0, 1e-12), 2**70, RejectionSampler(), heads=1, cells=140_000)
+
+
+@pytest.mark.parametrize(("epsilon", "wanted"), [(0.5, 8.06), (1, 4.22), (2, 2.23), (4, 1.19), (8, 0.65)])
+def test_noise_over_sensitivity_is_the_analytic_gaussians(epsilon: float, wanted: float) -> None:
+    from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+
+    calibration = calibrate(PrivacySpec(epsilon, 1e-6), 2**70, OpenDPSampler(), heads=1, cells=1000)
+    ratio = calibration.scale / 2**35
+    assert ratio == pytest.approx(wanted, abs=0.006)
+    loss = GaussianPrivacyLoss(ratio)
+    assert loss.get_delta_for_epsilon(epsilon) == pytest.approx(1e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize(("heads", "shares"), [(1, 1), (4, 1), (2, 3)])
+def test_all_heads_and_shares_together_cost_epsilon_by_an_independent_accountant(heads: int, shares: int) -> None:
+    """Every head of every share as a Gaussian of its own, composed by privacy-loss distributions."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    spec = PrivacySpec(1.5, 1e-6, shares=shares)
+    calibration = calibrate(spec, 2**70, OpenDPSampler(), heads=heads, cells=1000)
+    one = privacy_loss_distribution.from_gaussian_mechanism(
+        calibration.scale / 2**35, value_discretization_interval=1e-3, use_connect_dots=True
+    )
+    assert one.self_compose(heads * shares).get_epsilon_for_delta(1e-6) == pytest.approx(1.5, abs=2e-3)
