@@ -1,18 +1,19 @@
 """Privacy and accuracy of the conditional-entropy surrogates, cell by cell: CIFAR-10, one GPU.
 
-    python benchmarks/frontier.py run   DATA --workers 8 --time-budget 540
+    python benchmarks/frontier.py run DATA --workers 8 --time-budget 540
+    python benchmarks/frontier.py run fashion --network small-cnn --device cpu --workers 2 --folder results/small
     python benchmarks/frontier.py table
     python benchmarks/frontier.py plot
 
-A cell is one surrogate at one weight, one noise level and one seed: a VGG11 cut after two convolutions with an 8×8×8
-sigmoid bottleneck is trained on the train role, then measured on victims nobody has seen:
+A cell is one surrogate at one weight, one noise level and one seed: a network cut after two convolutions, its wire a
+sigmoid bottleneck of 8 channels, is trained on the train role, then measured on victims nobody has seen:
 
     accuracy    of the deployed pair, noise included
     mse, ssim   of a residual decoder trained by an insider (private and auxiliary images, fresh noise at each draw)
     bits        L of a class-conditional mixture + log2 C, an upper bound of I(x; z_sent): the mixture is fitted to the
                 train role, its size is chosen on the auxiliary one, and the number is read on victims
 
-Cells that have a file in results/frontier are left alone, the most telling ones come first.
+Cells that have a file are left alone, the most telling ones come first.
 """
 
 import argparse
@@ -40,7 +41,7 @@ from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
 from splitveil.metrics import interval, mse, ssim
 from splitveil.mixtures import Mixture, fit_mixture
-from splitveil.networks import vgg11
+from splitveil.networks import small_cnn, vgg11
 from splitveil.randomness import SeededSource
 from splitveil.regularizers import entropy
 from splitveil.regularizers.entropy.information import leak_nats
@@ -76,9 +77,9 @@ class Cell:
     seed: int
 
     @property
-    def file(self) -> Path:
-        """Where its numbers are."""
-        return RESULTS / f"{self.name}-w{self.weight:g}-std{self.std:g}-seed{self.seed}.json"
+    def file(self) -> str:
+        """The name of the file with its numbers."""
+        return f"{self.name}-w{self.weight:g}-std{self.std:g}-seed{self.seed}.json"
 
 
 def cells(seeds: int) -> list[Cell]:
@@ -98,6 +99,7 @@ class Budget:
     epochs: int
     attack_steps: int
     batch: int = 512
+    network: str = "vgg11"
 
 
 def measure(cell: Cell, data: ImageSet, budget: Budget, device: torch.device) -> dict[str, Any]:
@@ -122,20 +124,21 @@ def _train(
     cell: Cell, data: ImageSet, budget: Budget, device: torch.device
 ) -> tuple[Split, tuple[dict[str, Any], ...]]:
     torch.manual_seed(cell.seed)
+    network = {"vgg11": vgg11, "small-cnn": small_cnn}[budget.network]
     split = cut(
-        vgg11(n_classes=data.n_classes, image_shape=data.image_shape),
-        after=vgg11.cut,
+        network(n_classes=data.n_classes, image_shape=data.image_shape),
+        after=network.cut,
         bottleneck=Bottleneck(channels=8, activation="sigmoid"),
         mechanism=Gaussian(std=cell.std),
-        normalize=Normalize(mean=(0.5,) * 3, std=(0.25,) * 3),
+        normalize=Normalize(mean=(0.5,) * data.image_shape[0], std=(0.25,) * data.image_shape[0]),
         example=torch.zeros(2, *data.image_shape),
     )
     recipe = Recipe(
         epochs=budget.epochs,
         batch_size=budget.batch,
-        lr=0.1,
+        lr=0.1 if budget.network == "vgg11" else 0.05,
         warmup_epochs=2,
-        augment=Augment(crop=4, flip=True),
+        augment=Augment(crop=4, flip=True) if budget.network == "vgg11" else Augment(crop=2),
         precision="bf16" if device.type == "cuda" else "float32",
         channels_last=True,
         seed=cell.seed,
@@ -210,7 +213,7 @@ def _leak(split: Split, part: Part, mixture: Mixture, std: float) -> Tensor:
     return leak_nats(z, part.labels, mixture, noise, noise_var=std**2)
 
 
-def work(path: str, queue: Any, budget: Budget, deadline: float, device: str) -> None:
+def work(path: str, queue: Any, budget: Budget, deadline: float, device: str, folder: Path) -> None:
     """Take cells until none is left or time is nearly up."""
     torch.set_num_threads(1)
     where = torch.device(device)
@@ -224,27 +227,25 @@ def work(path: str, queue: Any, budget: Budget, deadline: float, device: str) ->
         start = time.time()
         result = measure(cell, data, budget, where)
         result["command"] = "python benchmarks/frontier.py run DATA"
-        cell.file.parent.mkdir(parents=True, exist_ok=True)
-        part = cell.file.with_suffix(".part")
+        part = folder / f"{cell.file}.part"
         part.write_text(json.dumps(result, indent=1) + "\n")
-        part.rename(cell.file)
+        part.rename(folder / cell.file)
         longest = max(longest, time.time() - start)
         bits, error = result["bits"]["mean"], result["mse"]["mean"]
-        print(
-            f"{cell.file.name} acc {result['accuracy']:.4f} mse {error:.4f} bits {bits:.0f} {longest:.0f} s", flush=True
-        )
+        print(f"{cell.file} acc {result['accuracy']:.4f} mse {error:.4f} bits {bits:.0f} {longest:.0f} s", flush=True)
 
 
-def run(path: str, *, seeds: int, budget: Budget, workers: int, seconds: float, device: str) -> None:
+def run(path: str, folder: Path, *, seeds: int, budget: Budget, workers: int, seconds: float, device: str) -> None:
     """Measure the cells that have no file yet."""
     deadline = time.time() + seconds
+    folder.mkdir(parents=True, exist_ok=True)
     context = mp.get_context("spawn")
     queue = context.Queue()
     for cell in cells(seeds):
-        if not cell.file.exists():
+        if not (folder / cell.file).exists():
             queue.put(cell)
     time.sleep(1.0)  # the queue fills through a thread
-    team = [context.Process(target=work, args=(path, queue, budget, deadline, device)) for _ in range(workers)]
+    team = [context.Process(target=work, args=(path, queue, budget, deadline, device, folder)) for _ in range(workers)]
     for member in team:
         member.start()
     for member in team:
@@ -274,10 +275,10 @@ class Row:
         return None
 
 
-def rows() -> list[Row]:
+def rows(folder: Path) -> list[Row]:
     """All cells that are there, averaged over seeds."""
     groups: dict[tuple[str, float, float], list[dict[str, Any]]] = {}
-    for file in sorted(RESULTS.glob("*.json")):
+    for file in sorted(folder.glob("*.json")):
         result = json.loads(file.read_text())
         cell = result["cell"]
         groups.setdefault((cell["name"], cell["weight"], cell["std"]), []).append(result)
@@ -297,9 +298,9 @@ def rows() -> list[Row]:
     ]
 
 
-def table() -> str:
+def table(folder: Path) -> str:
     """One line a surrogate and weight, as Markdown."""
-    found = rows()
+    found = rows(folder)
     noise = [row for row in found if row.name == "noise"]
     lines = [
         "| surrogate | weight | σ | seeds | accuracy | attack MSE | SSIM | bits ≤ | MSE / noise at equal accuracy |",
@@ -314,14 +315,14 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def plot(path: Path) -> None:
+def plot(folder: Path, path: Path) -> None:
     """Accuracy against attack MSE, and against bits."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    found = rows()
+    found = rows(folder)
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), constrained_layout=True)
     for i, name in enumerate(("noise", *HONEST, *LITERAL)):
         mine = sorted((r for r in found if r.name == name), key=lambda r: r.accuracy)
@@ -347,11 +348,14 @@ def main() -> None:
     parser.add_argument("--attack-steps", type=int, default=2000)
     parser.add_argument("--time-budget", type=float, default=540.0)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--network", choices=["vgg11", "small-cnn"], default="vgg11")
+    parser.add_argument("--folder", type=Path, default=RESULTS)
     words = parser.parse_args()
     if words.verb == "run":
-        budget = Budget(words.epochs, words.attack_steps)
+        budget = Budget(words.epochs, words.attack_steps, 512 if words.network == "vgg11" else 128, words.network)
         run(
             words.data,
+            words.folder,
             seeds=words.seeds,
             budget=budget,
             workers=words.workers,
@@ -359,9 +363,9 @@ def main() -> None:
             device=words.device,
         )
     elif words.verb == "table":
-        print(table())
+        print(table(words.folder))
     else:
-        plot(Path("docs/frontier.png"))
+        plot(words.folder, Path("docs") / f"{words.folder.name}.png")
 
 
 if __name__ == "__main__":
