@@ -207,6 +207,32 @@ def test_a_question_to_the_device_would_be_noticed() -> None:
         float(torch.zeros(3).sum())
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_replayed_step_is_the_step_itself_and_never_waits(name: str) -> None:
+    outcomes = []
+    for is_on in (True, False):
+        regularizer = make(name)
+        for meter in (m for m in regularizer.modules() if type(m).__name__ == "Meter"):
+            meter.replay.is_on &= is_on  # type: ignore[union-attr, operator]
+        seen = []
+        for i in range(40):  # long enough for recordings with and without gauges
+            z, y = (t.cuda() for t in clouds(24, DIM, CLASSES, seed=i))
+            torch.cuda.set_sync_debug_mode("error" if i > 8 else "default")
+            step = make_step(z.requires_grad_(), y, n_classes=CLASSES, step=8 * i, epoch=i // 4)
+            regularizer.fit(make_step(z.detach(), y, n_classes=CLASSES, step=8 * i, epoch=i // 4))
+            loss = regularizer(step).loss
+            (slope,) = torch.autograd.grad(loss, z)
+            torch.cuda.set_sync_debug_mode("default")
+            seen += [loss.detach(), slope]
+            if i == 3:
+                regularizer.end_epoch(step.progress)
+        outcomes.append(seen)
+    for a, b in zip(*outcomes, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
 def test_one_backward_of_the_sum_is_stash_zero_blend() -> None:
     torch.manual_seed(0)
     encoder, head = nn.Linear(5, DIM).double(), nn.Linear(DIM, CLASSES).double()
