@@ -1,5 +1,6 @@
 """The training loop: it learns, it repeats itself, and a stop leaves no trace."""
 
+import gc
 import json
 import signal
 from collections.abc import Mapping
@@ -97,6 +98,19 @@ def test_a_run_interrupted_and_resumed_ends_in_the_same_weights(tmp_path: Path, 
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     for ours, theirs in zip(logged, whole.history, strict=True):
         assert {k: v for k, v in ours.items() if k != "seconds"} == {k: v for k, v in theirs.items() if k != "seconds"}
+
+
+def test_an_epoch_leaves_no_tensor_behind() -> None:
+    alive: list[int] = []
+
+    class Counting(StopAfter):
+        def epoch(self, report: Report, record: Mapping[str, Any]) -> None:
+            gc.collect()
+            alive.append(sum(issubclass(type(thing), Tensor) for thing in gc.get_objects()))
+
+    recipe = Recipe(epochs=6, batch_size=16, lr=0.1)
+    run(recipe, regularizers=[Term("size", Size(), Weight(0.1))], watcher=Counting(0))
+    assert alive[1] == alive[-1]
 
 
 def test_other_images_than_the_run_began_with_are_refused(tmp_path: Path) -> None:

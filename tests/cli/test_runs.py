@@ -1,0 +1,57 @@
+"""Run directories: made once, opened again, and complete."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from splitveil.check import UsageError
+from splitveil.cli.config import read_config
+from splitveil.cli.runs import PROBE, new_directory, open_run, write_environment
+from splitveil.cli.train import carry_out, prepare
+from splitveil.training.checkpoint import SCRATCH
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_runs_are_numbered_and_each_gets_its_own() -> None:
+    assert [new_directory(None) for _ in range(3)] == [Path("runs") / name for name in ("001", "002", "003")]
+    Path("runs/017").mkdir()
+    Path("runs/notes").mkdir()
+    assert new_directory(None) == Path("runs/018")
+
+
+def test_a_directory_that_holds_something_is_refused_and_one_that_a_kill_left_is_not() -> None:
+    Path("run", SCRATCH).mkdir(parents=True)
+    Path("run", PROBE).touch()
+    assert new_directory(Path("run")) == Path("run")
+    Path("run", "config.yaml").touch()
+    with pytest.raises(UsageError, match="--resume run"):
+        new_directory(Path("run"))
+
+
+def test_a_run_that_goes_on_elsewhere_keeps_where_it_began() -> None:
+    Path("env.json").write_text('{"torch": "of old"}')
+    write_environment(Path())
+    assert json.loads(Path("env.json").read_text()) == {"torch": "of old"}
+
+
+def test_a_result_has_the_notes_of_its_images_and_weights_are_as_readable_as_the_run() -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (80, 28, 28), dtype=np.uint8)
+    np.savez("heap.npz", images=np.concatenate([images, images[:3]]), labels=np.arange(83) % 2)
+    words = ["data.source=heap.npz", "training.epochs=1", "training.batch_size=16"]
+    Path("run").mkdir(mode=0o750)
+    os.chmod("run", 0o750)
+    result = carry_out(
+        prepare(read_config(None, words), device="cpu"), Path("run"), label="run", device="cpu", quiet=True
+    )
+    assert result["data"]["notes"] == ["3 exact copies dropped"]
+    Path("run/config.yaml").write_text("data: {source: heap.npz}\n")
+    assert open_run("run").data.sha256 == result["data"]["sha256"]
+    assert Path("run/checkpoint.safetensors").stat().st_mode & 0o777 == 0o640
