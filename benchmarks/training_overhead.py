@@ -3,7 +3,8 @@
     python benchmarks/training_overhead.py --device cpu  --out results/training-overhead-cpu.json
     python benchmarks/training_overhead.py --device cuda --out results/training-overhead-cuda.json
 
-Both sides take the same uint8 images from the same device, crop, flip, add the same noise and step the same SGD.
+Both sides take the same uint8 images from the same device, crop, flip, add the same noise and step the same SGD. Ours
+also keeps its gauges and looks at the loss every 50 steps, which waits for the device.
 """
 
 import argparse
@@ -19,14 +20,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from splitveil.cli.runs import environment
-from splitveil.data import Augment, ImageSet, Part, batches
+from splitveil.data import Augment, ImageSet, Part
 from splitveil.mechanisms import Gaussian
 from splitveil.networks import small_cnn, vgg11
-from splitveil.regularizers.base import Progress
 from splitveil.split import Bottleneck, Split, cut
-from splitveil.training import Recipe
+from splitveil.training import Recipe, Silent
+from splitveil.training.course import Course
 from splitveil.training.device import open_place
-from splitveil.training.step import Joint, Stepper
+from splitveil.training.loop import _Run
+from splitveil.training.watch import StopWhen
 
 STD = 0.1
 
@@ -59,18 +61,13 @@ def make_images(shape: tuple[int, int, int], n: int, device: torch.device) -> Im
 
 
 def ours(split: Split, data: ImageSet, recipe: Recipe, device: torch.device) -> Callable[[int], None]:
-    """Our step, fed by our batches."""
-    place = open_place(str(device), recipe.precision)
-    joint = Joint(split)
-    if recipe.channels_last:
-        joint.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    model, optimizer = place.set_up(joint, _sgd(joint, recipe))
-    stepper = Stepper(place, model, optimizer, recipe, (), 10)
-    split.client.train(), split.server.train()
+    """An epoch of our own loop: steps, gauges, and a look at the loss now and then."""
+    run = _Run(open_place(str(device), recipe.precision), split, data, recipe, (), None, Silent())
+    run._train_mode()
 
     def epoch(number: int) -> None:
-        for i, batch in enumerate(batches(data.train, size=recipe.batch_size, seed=0, epoch=number)):
-            stepper(batch, Progress(0, number, i, 1, recipe.lr, recipe.lr, None))
+        run.course = Course(epoch=number)
+        run._steps_of_epoch(StopWhen(None))
 
     return epoch
 
@@ -127,7 +124,7 @@ def compare(network: str, *, device: torch.device, rounds: int) -> dict[str, Any
     shape = (3, 32, 32) if on_gpu else (1, 28, 28)
     batch, steps = (256, 60) if on_gpu else (128, 8)
     recipe = Recipe(
-        epochs=1,
+        epochs=rounds + 1,
         batch_size=batch,
         precision="bf16" if on_gpu else "float32",
         channels_last=on_gpu,

@@ -46,6 +46,7 @@ def set_up(place: Place, split: Split, recipe: Recipe, terms: Sequence[Term], n_
     if recipe.compile:
         split.client.encoder.compile()
         split.server.head.compile()
+    joint.to(place.device)  # before the optimizer takes the parameters
     model, optimizer = place.set_up(joint, _optimizer(joint, recipe))
     for term in terms:
         term.regularizer.to(place.device, next(joint.parameters()).dtype)

@@ -62,7 +62,8 @@ class Joint(nn.Module):
         """Clean features, what is sent, and the prediction."""
         z = self.client.encode(x)
         z_sent = self.client.mechanism(z, source=source)
-        return z, z_sent, self.server(z_sent)
+        logits = self.server(z_sent)
+        return z, z_sent, logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Stepper:
         self.place, self.model, self.optimizer = place, model, optimizer
         self.recipe, self.terms, self.n_classes = recipe, terms, n_classes
         self.momenta: dict[str, list[Tensor]] = {}
-        joint = model.module
+        joint = model if isinstance(model, Joint) else model.module
         assert isinstance(joint, Joint)
         self.joint = joint
         self.encoder = [p for p in joint.client.encoder.parameters() if p.requires_grad]
@@ -100,7 +101,8 @@ class Stepper:
         self._prepare(progress)
         x = self._augmented(batch, progress)
         source = SeededSource(progress.seed, "noise", progress.step, rows=batch.rows)
-        z, z_sent, logits = self.model(x, source)
+        with self.place.autocast():
+            z, z_sent, logits = self.model(x, source)
         task = F.cross_entropy(logits, batch.y, label_smoothing=self.recipe.label_smoothing)
         step = Step(x, z, z_sent, batch.y, logits, self.joint.client.mechanism.noise_std, self.n_classes, progress)
         penalties = self._penalties(step)
@@ -112,7 +114,7 @@ class Stepper:
         return Outcome(task.detach(), (logits.detach().argmax(1) == batch.y).sum(), gauges)
 
     def _prepare(self, progress: Progress) -> None:
-        torch.manual_seed(derive(progress.seed, "layers", progress.step, self.place.rank))  # layers that draw: Dropout
+        self.place.seed_layers(derive(progress.seed, "layers", progress.step, self.place.rank))
         for group in self.optimizer.param_groups:
             group["lr"] = progress.lr
         self.optimizer.zero_grad(set_to_none=True)
