@@ -154,8 +154,8 @@ def loop_ratio(device: torch.device, rounds: int) -> dict[str, Any]:
         loss.backward()
         return loss
 
-    ours_loss, ours_slope = float(ours()), z.grad.clone()
-    loop_loss, loop_slope = float(loop()), z.grad.clone()
+    ours_loss, ours_slope = float(ours().detach()), z.grad.clone()
+    loop_loss, loop_slope = float(loop().detach()), z.grad.clone()
     seconds = in_turns({"ours": ours, "loop": loop}, device, rounds=rounds, inner=3)
     return {
         "what": "kmeans charge, forward and backward, C = 100, B = 512, D = 512",

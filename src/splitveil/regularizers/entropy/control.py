@@ -18,6 +18,7 @@ from splitveil.check import UsageError, fraction, positive
 from splitveil.regularizers.base import Penalty, Progress, Regularizer, Step
 
 SLACK = 0.01  # accuracy: one percent above the floor is full speed
+UNIT = 1e-9  # of the logarithm of the strength: far finer than a float32 weight
 
 
 @final
@@ -27,7 +28,8 @@ class KeepAccuracy(Regularizer):
     Guarantees: the strength never leaves [least, most]; above the floor it does not fall, below it does not rise.
     """
 
-    log_strength: Tensor
+    log_strength: Tensor  # in units of UNIT, as an integer: no cast of the module touches it
+    strength: float  # what the loss is multiplied with now
 
     def __init__(
         self,
@@ -44,17 +46,14 @@ class KeepAccuracy(Regularizer):
         self.least, self.most = positive("least", least), positive("most", most)
         if not least <= start <= most:
             raise UsageError(f"start must lie between least = {least} and most = {most}, got {start}")
-        self.register_buffer("log_strength", torch.tensor(math.log(start), dtype=torch.float64))
-
-    @property
-    def strength(self) -> float:
-        """What the loss is multiplied with now."""
-        return math.exp(float(self.log_strength))
+        self.register_buffer("log_strength", torch.tensor(round(math.log(start) / UNIT)))
+        _read_strength(self)
+        self.register_load_state_dict_post_hook(_read_strength)  # type: ignore[no-untyped-call]
 
     def forward(self, step: Step) -> Penalty:
         penalty: Penalty = self.inner(step)
-        strength = self.log_strength.exp().to(penalty.loss)
-        return Penalty(strength * penalty.loss, {**penalty.gauges, "strength": strength.detach()})
+        shown = penalty.loss.detach().new_full((), self.strength)
+        return Penalty(self.strength * penalty.loss, {**penalty.gauges, "strength": shown})
 
     def fit(self, step: Step) -> None:
         self.inner.fit(step)
@@ -67,5 +66,11 @@ class KeepAccuracy(Regularizer):
         if progress.selection_accuracy is None:
             return
         margin = (progress.selection_accuracy - self.floor) / SLACK
-        moved = float(self.log_strength) + self.gain * min(1.0, margin)
-        self.log_strength.fill_(min(math.log(self.most), max(math.log(self.least), moved)))
+        moved = int(self.log_strength) * UNIT + self.gain * min(1.0, margin)
+        kept = min(math.log(self.most), max(math.log(self.least), moved))
+        self.log_strength.fill_(round(kept / UNIT))
+        _read_strength(self)
+
+
+def _read_strength(control: KeepAccuracy, keys: object = None) -> None:
+    control.strength = math.exp(int(control.log_strength) * UNIT)

@@ -42,8 +42,7 @@ class Threshold(nn.Module):
         fixed = max(self.var_threshold * noise_var, LEAST)
         if self.quantile is None:
             return fixed
-        spread = torch.where(self.seen > 0, self.running, torch.nan)
-        return torch.nan_to_num(torch.nanquantile(spread, self.quantile), nan=0.0).clamp_min(fixed)
+        return _quantile(self.running, self.seen > 0, self.quantile).clamp_min(fixed)
 
     def observe(self, spread: Float[Tensor, "row"], label: Tensor, present: Float[Tensor, "row"]) -> None:
         """Follow the spread of the classes that are in this step."""
@@ -55,3 +54,13 @@ class Threshold(nn.Module):
         # added as differences: rows that stand for no class share a label with one that does
         self.running.index_add_(0, label, torch.where(present > 0, new - old, 0.0))
         self.seen.index_add_(0, label, present)
+
+
+def _quantile(values: Tensor, known: Tensor, q: float) -> Tensor:
+    """Quantile of the known values, 0 without any; torch's own would copy q to the device in every step."""
+    ordered = torch.where(known, values, torch.inf).sort().values
+    place = q * (known.sum() - 1).clamp_min(0)
+    low = ordered.gather(0, place.floor().long().view(1))
+    high = ordered.gather(0, place.ceil().long().view(1))
+    between = torch.lerp(low, high, (place - place.floor()).to(low.dtype).view(1))
+    return torch.where(known.any(), between[0], 0.0)
