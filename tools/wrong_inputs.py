@@ -13,7 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from splitveil.cli.main import run
-from worlds.wrong_inputs import EVERY, SECTIONS, Wrong, make_files
+from worlds.wrong_files import make_files
+from worlds.wrong_inputs import EVERY, SECTIONS, Wrong
 
 HEAD = f"""# Wrong inputs
 

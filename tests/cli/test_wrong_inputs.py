@@ -8,7 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from splitveil.cli.main import run
-from worlds.wrong_inputs import EVERY, Wrong, make_files
+from worlds.wrong_files import make_files
+from worlds.wrong_inputs import EVERY, Wrong
 
 pytestmark = pytest.mark.xdist_group("wrong inputs")
 TABLE = Path(__file__).parents[2] / "docs" / "wrong-inputs.md"

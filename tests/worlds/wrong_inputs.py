@@ -1,20 +1,9 @@
 """Every kind of wrong input we know, with the words that bring it about and what must be said of it.
 
-`make_files` writes the files that the words name; they are relative to its folder.
+Files are relative to a folder that `worlds.wrong_files.make_files` has filled.
 """
 
-import os
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
-from PIL import Image
-from safetensors.torch import save_file
-from torch import nn
 
 GOOD = "good"  # a finished run
 STARTED = "started"  # a run that was stopped before its first checkpoint
@@ -131,7 +120,7 @@ MODELS = [
     _set("factory that is not there", "model.name=json:make", says="json:make"),
     _set("factory that fails", "model.name=json:loads", says="calling json:loads failed"),
     _set("factory that makes no module", "model.name=json:JSONDecoder", says="wanted a torch nn.Module"),
-    _set("own network without a cut", "model.name=worlds.wrong_inputs:network", says="say after which submodule"),
+    _set("own network without a cut", "model.name=worlds.wrong_files:network", says="say after which submodule"),
     _set("layer that is not there", "model.cut=features.99", says="features.99"),
     _set("layer of almost that name", "model.cut=features.pool9", says="features.pool9"),
     _set("unknown activation", "model.bottleneck.activation=tanh", says="model.bottleneck"),
@@ -141,17 +130,17 @@ MODELS = [
     _set("weights of another network", "model.init=other.safetensors", says="the weights do not fit the network"),
     Wrong(
         "network for other images",
-        ("train", *SHORT, "-s", "model.name=worlds.wrong_inputs:network", "-s", "model.cut=0"),
+        ("train", *SHORT, "-s", "model.name=worlds.wrong_files:network", "-s", "model.cut=0"),
         "does not take images of shape (1, 28, 28)",
     ),
     Wrong(
         "network for another number of classes",
-        ("train", *SHORT, "-s", "model.name=worlds.wrong_inputs:ten_classes", "-s", "model.cut=1"),
+        ("train", *SHORT, "-s", "model.name=worlds.wrong_files:ten_classes", "-s", "model.cut=1"),
         "one score for each of 4 classes",
     ),
     Wrong(
         "batch of one for a batch norm",
-        ("train", *SHORT, "-s", "model.name=worlds.wrong_inputs:normed", "-s", "model.cut=1", *ONE),
+        ("train", *SHORT, "-s", "model.name=worlds.wrong_files:normed", "-s", "model.cut=1", *ONE),
         "the network fails on a batch of 1",
     ),
     Wrong(
@@ -227,6 +216,35 @@ RUNS = [
     ),
 ]
 
+BUILD = ("memory", "build", "keys.npy", "values.npy", "--out", "new")
+PRIVATE = ("--epsilon", "1", "--public", "public.npy")
+
+
+def _memory(name: str, *words: str, says: str) -> Wrong:
+    return Wrong(name, ("memory", *words), says)
+
+
+MEMORIES = [
+    _memory("memory of keys that are not there", "build", "no.npy", *BUILD[3:], *PRIVATE, says="no.npy"),
+    _memory("memory of a file that is no array", "build", "bad.yaml", *BUILD[3:], *PRIVATE, says="bad.yaml"),
+    _memory("memory of words", "build", "words.npy", *BUILD[3:], *PRIVATE, says="words.npy"),
+    _memory("memory of more keys than values", "build", "queries.npy", *BUILD[3:], *PRIVATE, says="they must agree"),
+    _memory("memory of rows that are not finite", "build", "nan.npy", *BUILD[3:], *PRIVATE, says="finite"),
+    Wrong("memory without a budget", BUILD, "Missing option '--epsilon'"),
+    Wrong("memory with a negative budget", (*BUILD, "--epsilon", "-1", *PRIVATE[2:]), "epsilon must be > 0"),
+    Wrong("memory with a certain failure", (*BUILD, *PRIVATE, "--delta", "1"), "delta"),
+    Wrong("memory with nothing public", (*BUILD, "--epsilon", "1"), "--public"),
+    Wrong("memory with public rows of another width", (*BUILD, "--epsilon", "1", "--public", "wide.npy"), "wide.npy"),
+    Wrong("memory of unknown features", (*BUILD, *PRIVATE, "--features", "fourier"), "--features"),
+    Wrong("memory with too few document ids", (*BUILD, *PRIVATE, "--units", "queries.npy"), "queries.npy"),
+    Wrong("memory over a memory", (*BUILD[:-1], "memory", *PRIVATE), "holds a memory already"),
+    _memory("query of no memory", "query", "pictures", "queries.npy", "--out", "new.npz", says="pictures"),
+    _memory("query of another width", "query", "memory", "wide.npy", "--out", "new.npz", says="wide.npy"),
+    _memory("report of no memory", "report", "nowhere", says="nowhere"),
+    _memory("report of a damaged memory", "report", "broken-memory", says="broken-memory"),
+    _memory("audit of a damaged memory", "audit", "broken-memory", says="broken-memory"),
+]
+
 SECTIONS = {
     "Command line": COMMAND_LINE,
     "Config": CONFIG,
@@ -235,118 +253,6 @@ SECTIONS = {
     "Mechanisms and regularizers": PENALTIES,
     "Devices and processes": DEVICES,
     "Runs": RUNS,
+    "Private memories": MEMORIES,
 }
 EVERY = [wrong for section in SECTIONS.values() for wrong in section]
-
-
-def network(n_classes: int) -> nn.Sequential:
-    """A network for color images."""
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(n_classes))
-
-
-def ten_classes() -> nn.Sequential:
-    """A network for gray images of ten classes."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 8), nn.ReLU(), nn.Linear(8, 10))
-
-
-def normed(n_classes: int) -> nn.Sequential:
-    """A network that takes the statistics of vectors."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 8), nn.BatchNorm1d(8), nn.Linear(8, n_classes))
-
-
-def make_files(folder: Path, call: Callable[..., Any]) -> None:
-    """Write every file the words name; `call` runs a command in the folder."""
-    _make_arrays(folder)
-    _make_pictures(folder)
-    (folder / "file").write_text("a file where a folder is wanted")
-    (folder / "bad.yaml").write_text("training: {epochs: [\n")
-    (folder / "list.yaml").write_text("- 1\n- 2\n")
-    save_file({"weight": torch.zeros(1)}, folder / "other.safetensors")
-    call("train", *SHORT, "--out", GOOD, "-q")
-    _make_runs(folder)
-
-
-def _make_arrays(folder: Path) -> None:
-    rng = np.random.default_rng(0)
-
-    def pixels(n: int, size: int = 28) -> np.ndarray:
-        return rng.integers(0, 256, (n, size, size), dtype=np.uint8)
-
-    def roles(size: int = 28) -> dict[str, np.ndarray]:
-        counts = {"train": 64, "auxiliary": 16, "selection": 16, "victims": 16}
-        images = {f"{role}_images": pixels(n, size) for role, n in counts.items()}
-        return images | {f"{role}_labels": np.arange(n) % 4 for role, n in counts.items()}
-
-    eight, numbers, good = pixels(8), np.arange(8) % 2, roles()
-    sets = {
-        "images": good,
-        "others": roles(),
-        "odd": roles(size=27),
-        "shared": {**good, "victims_images": good["train_images"][:16]},
-        "heap": {"images": pixels(80), "labels": np.arange(80) % 4},
-        "pickled": {"images": eight, "labels": np.array([{}] * 8, dtype=object)},
-        "nothing": {"pictures": eight},
-        "unlabeled": {"images": eight},
-        "empty": {"images": eight[:0], "labels": numbers[:0]},
-        "floats": {"images": eight / 255, "labels": numbers},
-        "shape": {"images": eight.reshape(8, -1), "labels": numbers},
-        "labels": {"images": eight, "labels": numbers[:5]},
-        "negative": {"images": eight, "labels": numbers - 1},
-        "rare": {"images": pixels(42), "labels": np.array([0] * 40 + [1] * 2)},
-    }
-    for name, arrays in sets.items():
-        np.savez(folder / f"{name}.npz", **arrays)
-    with (folder / "bare.npz").open("wb") as file:
-        np.save(file, eight)
-    (folder / "corrupt.npz").write_bytes(b"PK\x03\x04 not really")
-    (folder / "truncated.npz").write_bytes((folder / "images.npz").read_bytes()[:-2000])
-
-
-def _make_pictures(folder: Path) -> None:
-    def picture(path: str, size: int = 8) -> None:
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        noise = np.random.default_rng(len(path)).integers(0, 256, (size, size), dtype=np.uint8)
-        Image.fromarray(noise).save(folder / path)
-
-    for i in range(6):
-        picture(f"pictures/cat/{'x' * (i + 1)}.png")
-        picture(f"sizes/cat/{'x' * (i + 1)}.png", size=8 + i)
-    (folder / "pictures" / "cat" / "broken.png").write_bytes(b"not a picture")
-    picture("one-empty/cat/a.png")
-    (folder / "one-empty" / "dog").mkdir()
-    (folder / "no-pictures").mkdir()
-    for name, content in (("cifar", b""), ("evil", b"cos\nsystem\n(S'touch ran'\ntR.")):
-        batches = folder / name / "cifar-10-batches-py"
-        batches.mkdir(parents=True)
-        (batches / "data_batch_1").write_bytes(content)
-        if content:
-            (batches / "batches.meta").write_bytes(content)
-    (folder / "tiny-imagenet").mkdir()
-    (folder / "tiny-imagenet" / "wnids.txt").write_text("n01443537\n")
-
-
-def _make_runs(folder: Path) -> None:
-    def copy(name: str) -> Path:
-        return Path(shutil.copytree(folder / GOOD, folder / name))
-
-    def reword(run: Path, before: str, after: str) -> None:
-        text = (run / "config.yaml").read_text()
-        assert before in text
-        (run / "config.yaml").write_text(text.replace(before, after))
-
-    started = copy(STARTED)
-    for name in ("model", "tensorboard"):
-        shutil.rmtree(started / name, ignore_errors=True)
-    for path in (*started.glob("checkpoint*"), started / "metrics.jsonl", started / "result.json"):
-        path.unlink()
-    (copy("broken-config") / "config.yaml").write_text("a: [")
-    (copy("broken-manifest") / "model" / "manifest.json").write_text("{")
-    (copy("empty-manifest") / "model" / "manifest.json").write_text("{}")
-    (copy("no-weights") / "model" / "encoder.safetensors").unlink()
-    os.truncate(copy("cut-weights") / "model" / "head.safetensors", 100)
-    for path in copy("damaged").glob("checkpoint*"):
-        os.truncate(path, 100)
-    reword(copy("other-images"), "images.npz", "others.npz")
-    reword(copy("gone-images"), "images.npz", "gone.npz")
-    reword(copy("strange"), "images.npz", "others.npz")
-    reword(copy("misfit"), "channels: 8", "channels: 4")

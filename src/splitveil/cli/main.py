@@ -40,6 +40,7 @@ Overrides = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to. Default: the next free runs/NNN.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything random (training.seed).")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+TimeBudget = Annotated[float | None, typer.Option("--time-budget", help="Seconds; ends cleanly with what it has.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 SuiteName = Annotated[str, typer.Option("--suite", help="cheap (a minute on two cores) or standard.")]
@@ -101,9 +102,7 @@ def train(
     ] = None,
     seed: Seed = None,
     device: Device = "auto",
-    time_budget: Annotated[
-        float | None, typer.Option("--time-budget", help="Seconds; ends cleanly with what it has.")
-    ] = None,
+    time_budget: TimeBudget = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
