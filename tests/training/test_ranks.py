@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,12 +21,22 @@ from splitveil.training.log import read_log
 from splitveil.training.setup import refuse_statistics, steps_per_epoch
 from worlds import ranked
 from worlds.ranked import CASES, CLI_RUN, STOPPED
-from worlds.sittings import write_images
+from worlds.sittings import epochs_kept, write_images
 from worlds.small import small_images, small_split
 
 pytestmark = pytest.mark.xdist_group("ranks")
 TOLERANCE = 1e-10
 EVERY = [*CASES, STOPPED]
+
+
+PYTHON = [sys.executable, "-W", "ignore"]
+LAUNCH = {1: PYTHON, 2: [*PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]}
+
+
+def environment() -> dict[str, str]:
+    """Ours, with the tests' modules to be found."""
+    paths = os.pathsep.join([str(Path(ranked.__file__).parents[1]), *sys.path])
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +47,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     stopped = ranked.play(CASES["kmeans"], out=start / STOPPED, watcher=ranked.StopInside())
     assert stopped.stopped == "interrupted"
     made = {n: Path(shutil.copytree(start, tmp_path_factory.mktemp(f"ranks{n}"), dirs_exist_ok=True)) for n in (1, 2)}
-    launch = {1: [], 2: ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]}
-    paths = os.pathsep.join([str(Path(ranked.__file__).parents[1]), *sys.path])
     for n, folder in made.items():
-        command = [sys.executable, "-W", "ignore", *launch[n], ranked.__file__, str(folder)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+        command = [*LAUNCH[n], ranked.__file__, str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=240)
         assert done.returncode == 0, done.stderr
         (folder / "stdout.txt").write_text(done.stdout)
         (folder / "stderr.txt").write_text(done.stderr)
@@ -90,6 +99,25 @@ def test_the_command_line_on_two_processes_speaks_once(folders: dict[int, Path])
     said = (folders[2] / "stdout.txt").read_text()
     assert said.count("accuracy on the victims") == 1
     assert (folders[2] / "stderr.txt").read_text().count("epoch 3/3") == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_both_processes_at_one_step_and_one_alone_goes_on(tmp_path: Path) -> None:
+    write_images(tmp_path / "images.npz")
+    with (tmp_path / "said.txt").open("w") as said:
+        command = [*LAUNCH[2], "-m", "splitveil.cli.main", *ranked.cli_words(epochs=120, out="parted"), "-q"]
+        running = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=said, start_new_session=True)
+        while epochs_kept(tmp_path / "parted") < 2:
+            time.sleep(0.01)
+            assert running.poll() is None, (tmp_path / "said.txt").read_text()
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) != 0
+    assert "splitveil train --resume parted" in (tmp_path / "said.txt").read_text()
+    assert epochs_kept(tmp_path / "parted") < 120
+    for words in (["train", "--resume=parted", "-q"], [*ranked.cli_words(epochs=120, out="whole"), "-q"]):
+        command = [*LAUNCH[1], "-m", "splitveil.cli.main", *words]
+        subprocess.run(command, cwd=tmp_path, env=environment(), check=True, timeout=240)
+    assert gap(tmp_path / "parted" / NAME, tmp_path / "whole" / NAME) <= TOLERANCE
 
 
 @pytest.mark.parametrize(("freeze", "is_refused"), [("nothing", True), ("head", True), ("encoder", False)])

@@ -80,18 +80,19 @@ def play(case: Case, **options: Any) -> Trained:
     return train(fresh_split(), data, case.recipe, regularizers=case.terms(), device="cpu", **options)
 
 
-def cli_words() -> list[str]:
+def cli_words(*, epochs: int = 3, out: str = CLI_RUN) -> list[str]:
+    """A run of the command line in float64."""
     settings = {
         "data.source": "images.npz",
         "model.name": "worlds.ranked:make",
         "model.cut": "1",
         "model.bottleneck": "null",
         "regularizers": "[{name: kmeans, weight: 0.01}]",
-        "training.epochs": "3",
+        "training.epochs": str(epochs),
         "training.batch_size": "32",
         "training.precision": "float64",
     }
-    return ["train", *(f"--set={k}={v}" for k, v in settings.items()), "--device=cpu", f"--out={CLI_RUN}"]
+    return ["train", *(f"--set={k}={v}" for k, v in settings.items()), "--device=cpu", f"--out={out}"]
 
 
 def main(folder: Path) -> None:
