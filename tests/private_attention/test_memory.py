@@ -91,8 +91,32 @@ def test_one_query_is_answered_as_in_a_batch() -> None:
         one, row = memory.attend(q[i]), memory.attend(q[i : i + 1])
         for got, also, wanted in zip(one, row, batch, strict=True):
             assert torch.allclose(got.double(), wanted[i].double(), rtol=2e-4, atol=1e-6)
-            assert torch.equal(got, also[0])
+            assert torch.allclose(got.double(), also[0].double(), rtol=2e-4, atol=1e-6)
             assert got.dtype == wanted.dtype
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e10])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_query_that_is_no_number_is_flagged_and_spoils_no_other(bad: float, dtype: torch.dtype) -> None:
+    memory, _, _ = released(50_000)
+    q = unit_rows(3, 4, seed=5).to(dtype)
+    wanted = memory.attend(q)
+    q[1, 2] = bad
+    many, one = memory.attend(q), memory.attend(q[1])
+    assert many.flagged.tolist() == [False, True, False]
+    assert bool(one.flagged)
+    assert torch.equal(many.output[::2], wanted.output[::2])
+
+
+def test_small_batches_are_answered_as_large_ones() -> None:
+    """Up to 256 queries go through numpy, more of them through torch."""
+    memory, _, _ = released(value_center=[0.1, 0.0, 0.2])
+    q = (1.5 * torch.rand(600, 1, dtype=torch.float64) * unit_rows(600, 4, seed=5)).float()
+    large = memory.attend(q)
+    for small in (memory.attend(q[:200]), memory.attend(q[:200].reshape(4, 50, 4))):
+        for got, wanted in zip(small, large, strict=True):
+            flat = got.reshape(200, *wanted.shape[1:])
+            assert torch.allclose(flat.double(), wanted[:200].double(), rtol=1e-3, atol=1e-5)
 
 
 def test_float32_and_float64_answers_agree() -> None:

@@ -17,10 +17,12 @@ from torch import Tensor
 
 from splitveil.check import UsageError, positive
 from splitveil.dp.events import Event, Gaussian, NonPrivate
+from splitveil.private_attention.answer import Answer
 from splitveil.private_attention.facts import ReleaseFacts
+from splitveil.private_attention.fast import MOST_QUERIES
 from splitveil.private_attention.files import read_json, read_tensors, write_json, write_tensors
 from splitveil.private_attention.kernel import FeatureMap
-from splitveil.private_attention.query import Answer, CapturedQueries, QueryPlan
+from splitveil.private_attention.query import CapturedQueries, QueryPlan
 from splitveil.private_attention.report import Report
 from splitveil.private_attention.spec import Bounds, PrivacySpec
 
@@ -42,7 +44,7 @@ class PrivateKV:
     def __init__(self, facts: ReleaseFacts, moments: Float[Tensor, "head feature column"]) -> None:
         self.facts = facts
         self.moments = moments.detach().double()
-        self._plans: dict[tuple[float, torch.dtype, torch.device], QueryPlan] = {}
+        self._plans: dict[tuple[float | None, torch.dtype, torch.device], QueryPlan] = {}
 
     @staticmethod
     def builder(
@@ -65,17 +67,20 @@ class PrivateKV:
 
         For H > 1 heads q is (…, H, d) and so is the answer. `beta` defaults to the one the features were made for.
         """
+        plan = self._plans.get((beta, q.dtype, q.device))
+        if plan is not None and plan.fast is not None and q.shape == plan.fast.shape and not q.requires_grad:
+            return plan.fast.one(q.numpy())  # one query, plan at hand: nothing else may cost time here
         d, heads = self.facts.kernel.d, self.facts.heads
         if q.shape[-1] != d or (heads > 1 and q.shape[-2:-1] != (heads,)):
             want = f"(…, {d})" if heads == 1 else f"(…, {heads}, {d})"
             raise UsageError(f"queries must have shape {want}, got {tuple(q.shape)}")
-        plan = self._plan(self.facts.kernel.beta if beta is None else beta, q)
-        if plan.single is not None and q.numel() == d and not (q.requires_grad and torch.is_grad_enabled()):
-            if q.ndim == 1 and not q.requires_grad:
-                return plan.single.answer(q.numpy())
-            answer = plan.single.answer(q.detach().reshape(d).numpy())
-            return Answer(*(part.reshape(*q.shape[:-1], *part.shape) for part in answer))
-        return plan.answer(q)
+        plan = self._plan(beta, q)
+        if plan.fast is None or q.numel() > MOST_QUERIES * d or (q.requires_grad and torch.is_grad_enabled()):
+            return plan.answer(q)
+        if q.ndim == 1:
+            return plan.fast.one(q.detach().numpy())
+        answer = plan.fast.many(q.detach().reshape(-1, d).numpy())
+        return answer if q.ndim == 2 else Answer(*(x.reshape((*q.shape[:-1], *x.shape[1:])) for x in answer))
 
     def capture(self, batch: int, *, device: torch.device | str, beta: float | None = None) -> "CapturedQueries":
         """`attend` for float32 batches of one size on a CUDA device as one CUDA graph: a single launch a call, no
@@ -88,15 +93,14 @@ class PrivateKV:
         )
         return torch.zeros(shape, device=device)
 
-    def _plan(self, beta: float, q: Tensor) -> QueryPlan:
+    def _plan(self, beta: float | None, q: Tensor) -> QueryPlan:
         key = (beta, q.dtype, q.device)
-        plan = self._plans.get(key)
-        if plan is None:
-            positive("beta", beta)
+        if key not in self._plans:
+            asked = positive("beta", self.facts.kernel.beta if beta is None else beta)
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
-            plan = self._plans[key] = QueryPlan(self.facts, self.moments, float(beta), q)
-        return plan
+            self._plans[key] = QueryPlan(self.facts, self.moments, float(asked), q)
+        return self._plans[key]
 
     def noisy_count(self) -> tuple[Float[Tensor, "head"], float]:
         """The number of rows as the release itself shows it (post-processing), and its standard error; one a head."""

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from splitveil.check import UsageError
+from splitveil.private_attention.answer import Answer
 from splitveil.private_attention.memory import PrivateKV
-from splitveil.private_attention.query import Answer
 
 
 class HeadRows(NamedTuple):

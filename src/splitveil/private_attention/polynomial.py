@@ -64,12 +64,13 @@ class Monomials:
                 torch.mul(blocks[j - 1][self._starts[j - 1][i] :], x[i], out=blocks[j][start:end])
         return out
 
-    def of_rows(self, q: Float[Tensor, "*batch d"]) -> list[Float[Tensor, "*batch monomial"]]:
-        """Each degree's monomials of each vector. Differentiable."""
-        blocks = [torch.ones_like(q[..., :1]), q]
+    def of_rows(self, q: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch monomial"]:
+        """The monomials of each vector. Differentiable. Laid out monomial by monomial, where gathering copies runs."""
+        columns = q.movedim(-1, 0).contiguous()
+        blocks = [torch.ones_like(columns[:1]), columns]
         for first, rest in self._indices_on(q.device):
-            blocks.append(blocks[-1].index_select(-1, rest) * q.index_select(-1, first))
-        return blocks[: len(self.sizes)]
+            blocks.append(blocks[-1].index_select(0, rest) * columns.index_select(0, first))
+        return torch.cat(blocks[: len(self.sizes)]).movedim(0, -1)
 
     def _indices_on(self, device: torch.device) -> list[tuple[Tensor, Tensor]]:
         """(first, rest) of degree 2, 3, … on a device, copied there once."""
@@ -161,6 +162,7 @@ class PolynomialKernel(Kernel):
         self._ratios: dict[float, dict[int, float]] = {}
         self.monomials = Monomials(features.d, features.degree)
         self.n_features = sum(self.monomials.sizes[j] for j in self.degrees)
+        self._is_whole = len(self.degrees) == len(self.monomials.sizes)  # no degree was dropped
         self.norm = math.sqrt(math.fsum(a2 * key_norm ** (2 * j) for j, a2 in enumerate(self.alpha2)))
         self.least_inner = (
             _least([a2 * key_norm ** (2 * j) for j, a2 in enumerate(self.alpha2)]) - MARGIN * self.norm**2
@@ -176,10 +178,9 @@ class PolynomialKernel(Kernel):
     def lift(
         self, unit_keys: Float[Tensor, "d row"], out: Float[Tensor, "feature row"] | None = None
     ) -> Float[Tensor, "feature row"]:
-        whole = len(self.degrees) == len(self.monomials.sizes)
-        lifted = self.monomials.of_columns(unit_keys, out if whole else None)
+        lifted = self.monomials.of_columns(unit_keys, out if self._is_whole else None)
         lifted *= self._lift_weights.to(unit_keys.device)[:, None]
-        if whole:
+        if self._is_whole:
             return lifted
         blocks = torch.split(lifted, self.monomials.sizes)
         return torch.cat([blocks[j] for j in self.degrees])
@@ -192,7 +193,10 @@ class PolynomialKernel(Kernel):
         return self._ratios[beta]
 
     def basis(self, q: Float[Tensor, "*batch d"], beta: float) -> Float[Tensor, "*batch feature"]:
-        blocks = self.monomials.of_rows(q)
+        monomials = self.monomials.of_rows(q)
+        if self._is_whole:
+            return monomials
+        blocks = torch.split(monomials, self.monomials.sizes, dim=-1)
         return torch.cat([blocks[j] for j in self.degrees], dim=-1)
 
     def fold(
@@ -206,7 +210,11 @@ class PolynomialKernel(Kernel):
         self, q: Float[Tensor, "*batch d"], basis: Float[Tensor, "*batch feature"], beta: float
     ) -> Float[Tensor, "*batch"]:
         square = q.square().sum(-1)
-        return sum(((ratio**2) * square**j for j, ratio in self.query_coefficients(beta).items()), square * 0).sqrt()
+        ratio = self.query_coefficients(beta)
+        total = torch.full_like(square, ratio.get(self.features.degree, 0.0) ** 2)
+        for j in range(self.features.degree - 1, -1, -1):  # Σ_j (a_j/α_j)² ‖q‖^{2j} by Horner's rule
+            total = total * square + ratio.get(j, 0.0) ** 2
+        return total.sqrt()
 
     def counting(self) -> Float[Tensor, "feature"]:
         weights = torch.zeros(self.n_features, dtype=torch.float64)

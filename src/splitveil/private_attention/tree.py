@@ -116,10 +116,9 @@ class DPTreeCrossAttention:
         return PaperBounds(2 * eps_s / (1 - eps_s), size / ((1 - eps_s) * self.n * self.spec.epsilon))
 
     def _features(self, x: Tensor) -> Reals:
-        blocks = self._monomials.of_rows(x)
         scale = [math.sqrt(self.beta**j / math.factorial(j)) for j in range(self.degree + 1)]
-        weighted = [s * r * b for s, r, b in zip(scale, self._monomials.roots, blocks, strict=True)]
-        return np.asarray(torch.cat(weighted, dim=1))
+        weights = torch.cat([s * roots for s, roots in zip(scale, self._monomials.roots, strict=True)])
+        return np.asarray(self._monomials.of_rows(x) * weights)
 
     def _largest_features(self) -> Reals:
         """max |P(k)_t| over ‖k‖ ≤ R: a monomial Π k_i^{m_i} of degree j is at most R^j Π (m_i / j)^{m_i / 2}."""
