@@ -81,7 +81,8 @@ class _AsGrid(nn.Module):
         self.channels, self.size = dim * (1 + self.has_class_token), (self.side, self.side)
 
     def forward(self, z: Tensor) -> Tensor:
-        grid = z[:, int(self.has_class_token) :].transpose(1, 2).unflatten(2, self.size)
+        tokens = z[:, int(self.has_class_token) :].transpose(1, 2)
+        grid = tokens.reshape(*tokens.shape[:2], *self.size)
         if not self.has_class_token:
             return grid
         return torch.cat([grid, z[:, 0, :, None, None].expand_as(grid)], 1)
@@ -98,7 +99,7 @@ class _Mixed(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         mixed: Tensor = self.mix(self.narrow(z).transpose(1, 2))
-        return mixed.unflatten(2, self.size)
+        return mixed.reshape(*mixed.shape[:2], *self.size)
 
 
 class _Spread(nn.Module):
@@ -111,7 +112,7 @@ class _Spread(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         spread: Tensor = self.spread(z)
-        return spread.unflatten(1, (SPREAD, *self.size))
+        return spread.reshape(-1, SPREAD, *self.size)
 
 
 def _arrangement(

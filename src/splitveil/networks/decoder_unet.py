@@ -76,9 +76,10 @@ class Attend(nn.Module):
         nn.init.zeros_(self.out.weight)  # starts as the identity
 
     def forward(self, h: Tensor) -> Tensor:
-        heads = self.ask(self.norm(h)).flatten(2).unflatten(1, (3, HEADS, -1)).transpose(-1, -2)
+        asked: Tensor = self.ask(self.norm(h))
+        heads = asked.reshape(len(h), 3, HEADS, -1, h.shape[2] * h.shape[3]).transpose(-1, -2)
         mixed = F.scaled_dot_product_attention(heads[:, 0], heads[:, 1], heads[:, 2])
-        added: Tensor = h + self.out(mixed.transpose(-1, -2).flatten(1, 2).unflatten(2, h.shape[-2:]))
+        added: Tensor = h + self.out(mixed.transpose(-1, -2).reshape(h.shape))
         return added
 
 
