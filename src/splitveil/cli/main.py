@@ -3,6 +3,7 @@
 Exit codes: 0 done · 1 a gate failed · 2 wrong use · 3 a run that failed or was interrupted.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -256,6 +257,7 @@ def data_check(
 
 def run(words: Sequence[str] | None = None) -> None:
     """Entry point: every mistake of the caller becomes one line and an exit code."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads halve the speed of a machine that is shared
     try:
         code = app(args=None if words is None else list(words), prog_name="splitveil", standalone_mode=False)
     except SplitVeilError as error:
