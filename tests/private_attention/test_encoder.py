@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -105,5 +106,6 @@ def test_wrong_shapes_are_told_in_one_line(encoder: Encoder, keys: tuple, values
 def test_ids_may_be_words_or_numbers_and_must_name_every_row() -> None:
     assert group_rows(["a", "b", "a"], 3) == {"a": [0, 2], "b": [1]}
     assert group_rows(torch.tensor([4, 4]), 2) == {4: [0, 1]}
+    assert [repr(unit) for unit in group_rows(list(np.array([5, 6])), 2)] == ["5", "6"]
     with pytest.raises(UsageError, match="each of the 3 rows, got 2"):
         group_rows([1, 2], 3)

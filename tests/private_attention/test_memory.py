@@ -196,7 +196,8 @@ def test_save_and_load_give_the_same_answers(tmp_path: Path, kind: str) -> None:
     for got, wanted in zip(again.attend(q), memory.attend(q), strict=True):
         assert torch.equal(got, wanted)
     assert again.report().text() == memory.report().text()
-    assert {p.name for p in (tmp_path / "m").iterdir()} == {"memory.json", "memory.safetensors"}
+    modes = {p.name: oct(p.stat().st_mode & 0o777) for p in (tmp_path / "m").iterdir()}
+    assert modes == {"memory.json": "0o644", "memory.safetensors": "0o644"}
 
 
 def test_under_add_remove_no_file_or_report_depends_on_the_number_of_rows(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
@@ -32,7 +33,7 @@ ROW_NORM = 1 << (FEATURE_BITS + VALUE_BITS)  # a row's largest Frobenius norm
 ROUNDING = 1 - 2.0**-40  # more than covers the rounding of one product
 
 Total = Int[Tensor, "head feature column"]
-UnitIds = Sequence[int] | Sequence[str] | Shaped[Tensor, "row"]
+UnitIds = Sequence[int] | Sequence[str] | Sequence[np.generic] | np.ndarray | Shaped[Tensor, "row"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +156,10 @@ def shorten(total: Int[Tensor, "feature column"], cap: int) -> Int[Tensor, "feat
 
 
 def group_rows(ids: UnitIds, n_rows: int) -> dict[object, list[int]]:
-    """Row numbers of each unit, in order of first appearance."""
-    plain = ids.tolist() if isinstance(ids, Tensor) else list(ids)
+    """Row numbers of each unit, in order of first appearance. A numpy scalar is the number or word it holds."""
+    plain = (
+        ids.tolist() if isinstance(ids, Tensor) else [id_.item() if isinstance(id_, np.generic) else id_ for id_ in ids]
+    )
     if len(plain) != n_rows:
         raise UsageError(f"unit_ids must name the unit of each of the {n_rows} rows, got {len(plain)} ids")
     groups: dict[object, list[int]] = {}

@@ -15,8 +15,10 @@ from torch import Tensor
 
 from splitveil.check import UsageError
 
+OWNER_ONLY, ANYONE_READS = 0o600, 0o644
 
-def write_bytes(path: Path, content: bytes) -> None:
+
+def write_bytes(path: Path, content: bytes, *, mode: int = OWNER_ONLY) -> None:
     """Replace `path` by `content` at once: a reader sees the old file or the new one, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
@@ -24,6 +26,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
+            os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
@@ -32,12 +35,13 @@ def write_bytes(path: Path, content: bytes) -> None:
     _sync_folder(path.parent)
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    write_bytes(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+def write_tensors(path: Path, tensors: dict[str, Tensor], *, mode: int = OWNER_ONLY) -> None:
+    write_bytes(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}), mode=mode)
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+def write_json(path: Path, content: dict[str, Any], *, mode: int = OWNER_ONLY) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    write_bytes(path, f"{text}\n".encode(), mode=mode)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from splitveil.dp.events import Event, Gaussian, NonPrivate
 from splitveil.private_attention.answer import Answer
 from splitveil.private_attention.facts import ReleaseFacts
 from splitveil.private_attention.fast import MOST_QUERIES
-from splitveil.private_attention.files import read_json, read_tensors, write_json, write_tensors
+from splitveil.private_attention.files import ANYONE_READS, read_json, read_tensors, write_json, write_tensors
 from splitveil.private_attention.kernel import FeatureMap
 from splitveil.private_attention.query import CapturedQueries, QueryPlan
 from splitveil.private_attention.report import Report
@@ -127,8 +127,9 @@ class PrivateKV:
         """Write memory.safetensors and memory.json; no pickle. Under add_remove neither depends on the number of
         rows."""
         tensors = {f"kernel.{name}": tensor for name, tensor in self.facts.kernel.tensors().items()}
-        write_tensors(Path(folder) / TENSORS, {"moments": self.moments.cpu(), **tensors})
-        write_json(Path(folder) / FACTS, self.facts.to_json() | {"statement": self.report().text().splitlines()})
+        statement = {"statement": self.report().text().splitlines()}
+        write_tensors(Path(folder) / TENSORS, {"moments": self.moments.cpu(), **tensors}, mode=ANYONE_READS)
+        write_json(Path(folder) / FACTS, self.facts.to_json() | statement, mode=ANYONE_READS)
 
     @classmethod
     def load(cls, folder: Path | str) -> "PrivateKV":

@@ -28,7 +28,7 @@ Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 SMALLEST_SCALE = 16  # below it the midpoint bound has not been checked
-LARGEST_SCALE = 2**45  # |Z| < 2⁵³ up to 2⁸ standard deviations
+LARGEST_SCALE = 2**48  # |Z| < 2⁶² up to 2¹⁴ standard deviations
 DECISION_ERROR = 2.0**-50  # 53-bit uniforms, exp and its argument each right to about 2⁻⁵²
 DECISIONS = 8  # expected Bernoulli decisions a draw: (1.58 + 1.58 + 1) / 0.76 = 5.5
 BLOCK = 2**18  # candidates at a time
@@ -158,6 +158,6 @@ def delta_slack(distance: float, epsilon: float) -> float:
 def _check(scale: int) -> None:
     if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
         raise UsageError(
-            f"the noise scale on the lattice must lie in [{SMALLEST_SCALE}, 2^45], got {scale}; "
-            "epsilon is far outside the range in which the guarantee is meaningful"
+            f"the noise scale on the lattice must lie in [{SMALLEST_SCALE}, 2^48], got {scale}; "
+            "raise epsilon, or lower the heads, shares or ticks that it is shared by"
         )
