@@ -48,8 +48,8 @@ def to_unit_ball(
     Guarantees: norm ≤ 1 + 2⁻⁵⁰ for any input; a row with a NaN or infinity becomes zero; each row depends on itself
     alone.
 
-    >>> to_unit_ball(torch.tensor([[3.0, 4.0], [float("nan"), 1.0]]), 1.0).tolist()
-    [[0.6, 0.8], [0.0, 0.0]]
+    >>> to_unit_ball(torch.tensor([[3.0, 4.0], [float("nan"), 1.0]]), 10.0).round(decimals=4).tolist()
+    [[0.3, 0.4], [0.0, 0.0]]
     """
     x = rows.double() if center is None else rows.double() - center
     x = torch.where(torch.isfinite(x).all(-1, keepdim=True), x, 0.0)

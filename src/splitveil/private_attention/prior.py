@@ -61,10 +61,7 @@ class PublicPrior:
 
 
 class PublicRegression:
-    """Answers a single-head memory's queries with weights regressed on public keys instead of the kernel's own ψ(q).
-
-    >>> # PublicRegression(memory, public_keys).attend(q)
-    """
+    """Answers a single-head memory's queries with weights regressed on public keys instead of the kernel's own ψ(q)."""
 
     def __init__(self, memory: PrivateKV, keys: Float[Tensor, "row d"]) -> None:
         facts = memory.facts
