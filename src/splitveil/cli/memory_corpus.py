@@ -1,6 +1,8 @@
 """A real corpus without a download: descriptions of Debian's packages, or docstrings of what is installed; embedded.
 
-text = one description        unit = its source package (or module)        topic = its section (or top package)
+    text = one description        unit = its source package (or module)        topic = its section (or top package)
+
+The model is optional and comes inside a package; nothing is fetched when it runs.
 """
 
 import ast

@@ -1,7 +1,9 @@
 """Rows in, one release out, nothing kept.
 
-add(K, V)  →  exact integer total, updated in place; the rows are not stored
-release()  →  total + discrete Gaussian noise; the total is overwritten with zeros and the builder is spent
+    add(K, V)  →  exact integer total, updated in place; the rows are not stored
+    release()  →  total + discrete Gaussian noise; the total is overwritten with zeros and the builder is spent
+
+The noise is fixed by the spec, the bounds and the features before a row is seen.
 """
 
 import hashlib

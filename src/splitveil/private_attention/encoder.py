@@ -1,6 +1,8 @@
 """Private rows → exact integer totals. The only code that touches a raw row, and it keeps none.
 
-total[h] = Σ_i φ_int(k_ih) u_int(v_ih)ᵀ              a document's own sum is first shortened to norm ≤ C
+    total[h] = Σ_i φ_int(k_ih) u_int(v_ih)ᵀ              a document's own sum is first shortened to norm ≤ C
+
+Rows are lifted a few hundred at a time in two reused buffers: memory does not depend on their number.
 """
 
 import math

@@ -1,6 +1,8 @@
 """Files of a memory: safetensors and JSON, each written whole or not at all.
 
-write to a temporary file beside the target → flush to disk → rename over it
+    write to a temporary file beside the target → flush to disk → rename over it
+
+What cannot be read is told in one line.
 """
 
 import json

@@ -1,7 +1,9 @@
 """A kernel split in two: exp(β⟨q, k⟩) ≈ ⟨ψ(q), φ(k)⟩ with φ bounded, so that one noisy sum of φ(k) answers every q.
 
-φ on the private side    ‖φ(k)‖ ≤ B,  ⟨φ(k), φ(k′)⟩ ≥ κ_min for ‖k‖, ‖k′‖ ≤ R
-ψ on the query side      ψ(q)ᵀM = basis(q)ᵀ fold(M): what does not depend on q is folded into M once
+    φ on the private side    ‖φ(k)‖ ≤ B,  ⟨φ(k), φ(k′)⟩ ≥ κ_min for ‖k‖, ‖k′‖ ≤ R
+    ψ on the query side      ψ(q)ᵀM = basis(q)ᵀ fold(M): what does not depend on q is folded into M once
+
+A `FeatureMap` is chosen by the user without bounds; a builder binds it to them and gets a `Kernel`.
 """
 
 from abc import ABC, abstractmethod
