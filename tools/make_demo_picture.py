@@ -1,45 +1,61 @@
-"""Make docs/demo.png from the runs of `splitveil demo`: originals, and what the best attack on one release rebuilds.
+"""Make docs/demo.png from the runs of `splitveil demo`: the same victims, as a decoder rebuilds them from each client.
 
-splitveil demo --out runs/demo && python tools/make_demo_picture.py runs/demo docs/demo.png
+    splitveil demo --out runs/demo && python tools/make_demo_picture.py runs/demo docs/demo.png
+
+The attack is the cheap suite's decoder, one release of each image; the leak in the caption is that attack's.
 """
 
 import sys
 from pathlib import Path
 
-import numpy as np
+import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from splitveil.evaluation import Result
+from splitveil.attacks import Seen, Threat, grant, oracle_of
+from splitveil.cli.runs import Run, open_run
+from splitveil.evaluation import Result, suite_named
+from splitveil.randomness import SeededSource
 
 CLIENTS = ("undefended", "protected")
-SHOWN = 8  # victims, those nearest the median error of the protected client
+SHOWN = 10  # the first victims: nobody chose them
+ATTACK = "decoder-conv"
 
 
 def main(runs: Path, target: Path) -> None:
     """One row of originals, one row for each client."""
-    reconstructions = {name: load(runs / name / "attacks" / "cheap") for name in CLIENTS}
-    rows = [("private image", None)] + [(name, reconstructions[name]) for name in CLIENTS]
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    axes = figure.subplots(len(rows), SHOWN)
-    first = reconstructions[CLIENTS[0]]
-    for line, (name, found) in zip(axes, rows, strict=True):
-        images = first["x"] if found is None else found["x_hat"]
-        for axis, image in zip(line, images[:SHOWN], strict=False):
-            axis.imshow(image[0], cmap="gray", vmin=0, vmax=255)
+    opened = {name: open_run(runs / name) for name in CLIENTS}
+    x = opened[CLIENTS[0]].data.victims.images(slice(SHOWN))
+    rows = {"private image": x}
+    for name, run in opened.items():
+        result = Result.load(run.directory / "attacks" / "cheap" / "result.json")
+        leak = next(a.leak.mean for a in result.attacks if a.attack == ATTACK)
+        rows[f"rebuilt from the\n{name} client\nleak {leak:.2f}"] = rebuild(run, x)
+    draw(rows).savefig(target, dpi=120)
+
+
+@torch.no_grad()
+def rebuild(run: Run, x: Tensor) -> Tensor:
+    """What the cheap decoder makes of one release of each image."""
+    attack = next(trial.attack for trial in suite_named("cheap").trials if trial.attack.name == ATTACK)
+    client, data = run.split.client, run.data
+    known = grant(Threat(), oracle=oracle_of(client), auxiliary=data.auxiliary, selection=data.selection)
+    with torch.enable_grad():
+        inverter = attack.fit(known, seed=0)
+    z_sent = client(x, source=SeededSource(0, "picture"))
+    return inverter(Seen(z_sent[None], None))
+
+
+def draw(rows: dict[str, Tensor]) -> Figure:
+    """Captions at the left, images in columns."""
+    figure = Figure(figsize=(10, 3.4), layout="constrained")
+    for line, (caption, images) in zip(figure.subplots(len(rows), SHOWN), rows.items(), strict=True):
+        line[0].set_ylabel(caption, rotation=0, ha="right", va="center", fontsize=9)
+        for axis, image in zip(line, images, strict=True):
+            axis.imshow(image[0], cmap="gray", vmin=0, vmax=1)
             axis.set_xticks([])
             axis.set_yticks([])
-        caption = name if found is None else f"rebuilt from the\n{name} client\nleak {found['leak']:.2f}"
-        line[0].set_ylabel(caption, rotation=0, ha="right", va="center", fontsize=9)
-    figure.savefig(target, dpi=120)
-
-
-def load(directory: Path) -> dict[str, np.ndarray]:
-    """Samples of the strongest attack that sees one release."""
-    result = Result.load(directory / "result.json")
-    best = result.attack(result.headline_one_release)
-    slug = f"{best.attack}--{best.knowledge.replace(' ', '-').replace(',', '')}"
-    with np.load(next((directory / "attacks").glob(f"{slug}-seed*.npz"))) as arrays:
-        return {**{name: arrays[name] for name in arrays.files}, "leak": np.float64(best.leak.mean)}
+    return figure
 
 
 if __name__ == "__main__":
