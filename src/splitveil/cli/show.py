@@ -20,6 +20,10 @@ class Extra:
     purpose: str
 
 
+PATHS = (
+    "or a path: CIFAR-10/100 python batches, TinyImageNet-200, folders root/class/*, .npz; see `splitveil data check`"
+)
+
 EXTRAS = {
     "onnx": Extra(("onnx", "onnxscript", "onnxruntime"), "export the client"),
     "serve": Extra(("fastapi", "uvicorn", "httpx"), "serve the head"),
@@ -43,6 +47,8 @@ def catalog_table(kind: str, *, as_json: bool) -> None:
     for name, entry in entries.items():
         table.add_row(f"[bold]{name}[/]", entry.line)
     out().print(table)
+    if kind == "datasets":
+        out().print(PATHS)
 
 
 def doctor(*, as_json: bool) -> None:
