@@ -118,6 +118,8 @@ def test_list_doctor_config_and_data_check_answer(call: Callable[..., Said]) -> 
     assert "gaussian" in call("list", "mechanisms").out
     assert "vgg11" in json.loads(call("list", "networks", "--json").out)
     assert "torch" in json.loads(call("doctor", "--json").out)
+    assert "extra cluster" in call("doctor").out
+    assert "splitveil[" in call("doctor").out or "missing" not in call("doctor").out
     assert "training:" in call("config", "show").out
     assert json.loads(call("config", "schema").out)["properties"]
     facts = json.loads(call("data", "check", "fashion", "--json").out)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.markup import escape
+from rich.markup import escape
 from rich.table import Table
 
 from splitveil.check import UsageError
@@ -67,7 +68,7 @@ def doctor(*, as_json: bool) -> None:
         state = (
             "installed" if not missing[name] else f"missing {', '.join(missing[name])}: pip install 'splitveil[{name}]'"
         )
-        console.print(f"[bold]{'extra ' + name:14}[/] {state} ({extra.purpose})", markup=True)
+        console.print(f"[bold]{'extra ' + name:14}[/] {escape(state)} ({extra.purpose})", soft_wrap=True)
 
 
 def data_check(
