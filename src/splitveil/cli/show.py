@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.markup import escape
-from rich.markup import escape
 from rich.table import Table
 
 from splitveil.check import UsageError
