@@ -93,8 +93,12 @@ def fit(
     plan: Plan,
     progress: Callable[[Check], None] | None = None,
     state: Path | None = None,
+    sample: tuple[Tensor, ...] | None = None,
 ) -> Fitted:
     """Fit `network` in place until the selection score is flat or the budget ends.
+
+    With `sample`, inputs of the shape that every step gives the network, a GPU records the network's forward and
+    backward pass once and replays them: the host then launches two graphs a step in place of some hundred kernels.
 
     Guarantees: a fit that is stopped and called again with the same `state` file ends where an uninterrupted one does,
     if `loss` and `score` are functions of (network, step) alone; the device is waited for at checks only.
@@ -102,6 +106,8 @@ def fit(
     run = _Run(network, plan)
     if state is not None and state.exists():
         run.load(state)
+    if sample is not None and run.device.type == "cuda" and not run.is_done():
+        record(network, sample, bfloat16=plan.bfloat16)
     done = run.is_done()
     while not done:
         run.step(loss)
@@ -113,6 +119,16 @@ def fit(
             if state is not None:
                 run.save(state)
     return run.finish()
+
+
+def record(network: nn.Module, sample: tuple[Tensor, ...], *, bfloat16: bool) -> None:
+    """Replace the network's training pass by a recorded one. Its buffers (batch statistics) are left as they were."""
+    kept = {name: value.clone() for name, value in network.named_buffers()}
+    with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16, cache_enabled=False):
+        torch.cuda.make_graphed_callables(network, sample, allow_unused_input=True)
+    with torch.no_grad():
+        for name, value in network.named_buffers():
+            value.copy_(kept[name])
 
 
 class Shuffled:

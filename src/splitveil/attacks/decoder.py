@@ -77,6 +77,7 @@ class DecoderAttack(Attack):
             plan=plan,
             progress=course.watch,
             state=course.state,
+            sample=self._inputs(pairs.draw(order(0), source=SeededSource(seed, "sample")).seen),
         )
         return _Decoded(self, fitted, self._error(fitted.network, own).item())
 
@@ -94,8 +95,11 @@ class DecoderAttack(Attack):
         network.to(own.x.device).calibrate(own.x, own.seen.z_sent[0])
         return network
 
-    def _inputs(self, seen: Seen) -> tuple[Tensor, Tensor | None]:
-        return seen.z_sent[0], seen.y if self.labels else None
+    def _inputs(self, seen: Seen) -> tuple[Tensor, ...]:
+        if not self.labels:
+            return (seen.z_sent[0],)
+        assert seen.y is not None
+        return seen.z_sent[0], seen.y
 
     def _charge(self, x: Images, x_hat: Images) -> Tensor:
         error = mse(x, x_hat).mean()
@@ -114,10 +118,9 @@ class DecoderAttack(Attack):
     @torch.no_grad()
     def decode(self, network: nn.Module, seen: Seen) -> Images:
         """Reconstructions by a fitted network, a chunk at a time."""
-        z_sent, y = self._inputs(seen)
-        starts = range(0, len(z_sent), CHUNK)
-        chunks = [(slice(i, i + CHUNK), None if y is None else y[i : i + CHUNK]) for i in starts]
-        return torch.cat([network(z_sent[rows], labels) for rows, labels in chunks])
+        inputs = self._inputs(seen)
+        starts = range(0, len(inputs[0]), CHUNK)
+        return torch.cat([network(*(each[i : i + CHUNK] for each in inputs)) for i in starts])
 
 
 @final

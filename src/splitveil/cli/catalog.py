@@ -59,6 +59,7 @@ REGULARIZERS = {
     "hybrid": Entry(f"{ENTROPY}:hybrid", "K-means seeded by attention"),
     "correlated": Entry(f"{ENTROPY}:correlated", "log-determinant of a low-rank plus diagonal class covariance"),
     "staged": Entry(f"{ENTROPY}:staged", "gated pooling first, slots later"),
+    "adversary": Entry("splitveil.regularizers.adversary:Adversary", "−log MSE of a decoder that is trained alongside"),
     "published": Entry(f"{ENTROPY}:published", "K-means as in the published code, its class index put right"),
     "notes-gated-pooling": Entry(f"{ENTROPY}:notes_gated_pooling", "literal: reports little, protects little"),
     "notes-slots": Entry(f"{ENTROPY}:notes_slots", "literal: closes its own gates, protects little"),
