@@ -1,0 +1,169 @@
+"""One cell of the frontier: a client trained with one surrogate, and what is measured on it."""
+
+import math
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from splitveil.attacks.decoder import DecoderAttack
+from splitveil.attacks.knowledge import grant
+from splitveil.attacks.oracle import ClientOracle
+from splitveil.attacks.pairs import QueriedPairs
+from splitveil.attacks.threat import Box, Threat
+from splitveil.data import Augment, ImageSet, Part
+from splitveil.fitting import Plan
+from splitveil.mechanisms import Gaussian
+from splitveil.metrics import interval, mse, ssim
+from splitveil.mixtures import Mixture, fit_mixture
+from splitveil.networks import small_cnn, vgg11
+from splitveil.randomness import SeededSource
+from splitveil.regularizers import entropy
+from splitveil.regularizers.entropy.information import leak_nats
+from splitveil.split import Bottleneck, Normalize, Split, cut
+from splitveil.training import Recipe, Term, Weight, accuracy, train
+
+SIZES = (1, 2, 4, 8)  # groups of the mixture that bounds
+NETWORKS = {"vgg11": vgg11, "small-cnn": small_cnn}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the frontier."""
+
+    name: str  # a surrogate, or "noise"
+    weight: float
+    std: float
+    seed: int
+    batch: int = 512
+    after: str = ""  # where the network is cut; its own default place where empty
+
+    @property
+    def file(self) -> str:
+        """The name of the file with its numbers."""
+        more = f"-b{self.batch}" * (self.batch != 512) + f"-{self.after.rpartition('.')[2]}" * bool(self.after)
+        return f"{self.name}-w{self.weight:g}-std{self.std:g}{more}-seed{self.seed}.json"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long networks are fitted."""
+
+    epochs: int
+    attack_steps: int
+    network: str = "vgg11"
+
+
+def measure(cell: Cell, data: ImageSet, budget: Budget, device: torch.device) -> dict[str, Any]:
+    """Train the cell's client and measure it."""
+    start = time.monotonic()
+    split, history = _train(cell, data, budget, device)
+    trained = time.monotonic() - start
+    attacked = _attack(cell, split, data, budget)
+    return {
+        "cell": asdict(cell),
+        "budget": asdict(budget),
+        "accuracy": accuracy(split, data.victims, seed=0),
+        **attacked,
+        **_bits(split, data, cell.std),
+        "gauges": {k: v for k, v in history[-1].items() if k not in ("seconds", "epoch")},
+        "seconds": {"training": round(trained, 1), "all": round(time.monotonic() - start, 1)},
+        "environment": {"device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu"},
+    }
+
+
+def _train(
+    cell: Cell, data: ImageSet, budget: Budget, device: torch.device
+) -> tuple[Split, tuple[dict[str, Any], ...]]:
+    torch.manual_seed(cell.seed)
+    network = NETWORKS[budget.network]
+    split = cut(
+        network(n_classes=data.n_classes, image_shape=data.image_shape),
+        after=cell.after or network.cut,
+        bottleneck=Bottleneck(channels=8, activation="sigmoid"),
+        mechanism=Gaussian(std=cell.std),
+        normalize=Normalize(mean=(0.5,) * data.image_shape[0], std=(0.25,) * data.image_shape[0]),
+        example=torch.zeros(2, *data.image_shape),
+    )
+    recipe = Recipe(
+        epochs=budget.epochs,
+        batch_size=cell.batch,
+        lr=0.1 * math.sqrt(cell.batch / 512) if budget.network == "vgg11" else 0.05,
+        warmup_epochs=2,
+        augment=Augment(crop=4, flip=True) if budget.network == "vgg11" else Augment(crop=2),
+        precision="bf16" if device.type == "cuda" else "float32",
+        channels_last=True,
+        seed=cell.seed,
+    )
+    terms = []
+    if cell.name != "noise":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the literal presets warn of what is to be shown here
+            terms = [Term(cell.name, getattr(entropy, cell.name)(), Weight(cell.weight, warmup_epochs=2))]
+    trained = train(split, data, recipe, regularizers=terms, device=str(device))
+    return trained.split, trained.history
+
+
+def _attack(cell: Cell, split: Split, data: ImageSet, budget: Budget) -> dict[str, Any]:
+    oracle = ClientOracle(split.client)
+    known = grant(
+        Threat(Box.BLACK, insider=True),
+        oracle=oracle,
+        auxiliary=data.auxiliary,
+        selection=data.selection,
+        private=data.train,
+        n_classes=data.n_classes,
+    )
+    plan = Plan(steps=budget.attack_steps, check_every=max(100, budget.attack_steps // 10))
+    inverter = DecoderAttack("residual", plan=plan).fit(known, seed=cell.seed)
+    pairs = QueriedPairs(data.victims, oracle).first(len(data.victims), source=SeededSource(0, "victims"))
+    x_hat = inverter(pairs.seen)
+    error = mse(pairs.x, x_hat)
+    return {
+        "mse": asdict(interval(error)),
+        "ssim": float(ssim(pairs.x, x_hat).mean()),
+        "mean_image_mse": float((pairs.x - pairs.x.mean(0)).square().mean()),
+        "attack": asdict(inverter.health),
+    }
+
+
+@torch.no_grad()
+def _features(split: Split, part: Part) -> Tensor:
+    chunks = [split.client.encode(part.images(slice(i, i + 1000))) for i in range(0, len(part), 1000)]
+    return torch.cat([z.flatten(1) for z in chunks]).float()
+
+
+@torch.no_grad()
+def _bits(split: Split, data: ImageSet, std: float) -> dict[str, Any]:
+    """The bound and its interval, in bits."""
+    split.eval()
+    z, y = _features(split, data.train), data.train.labels
+    rng = torch.Generator().manual_seed(0)
+    noisy = z + std * torch.randn(z.shape, generator=rng).to(z)
+    found = {
+        k: _denoised(
+            fit_mixture(
+                noisy, y, n_classes=data.n_classes, n_groups=k, generator=rng, floor=std**2, max_rounds=30
+            ).mixture,
+            std,
+        )
+        for k in SIZES
+    }
+    third = data.selection if data.people else data.auxiliary  # other people's labels say nothing
+    chosen = min(found, key=lambda k: float(_leak(split, third, found[k], std).mean()))
+    each = _leak(split, data.victims, found[chosen], std) / math.log(2) + math.log2(data.n_classes)
+    return {"bits": asdict(interval(each)), "bits_groups": chosen}
+
+
+def _denoised(mixture: Mixture, std: float) -> Mixture:
+    """Variances without the noise that `leak_nats` adds again."""
+    return Mixture(mixture.log_weight, mixture.mean, (mixture.var - std**2).clamp_min(0))
+
+
+def _leak(split: Split, part: Part, mixture: Mixture, std: float) -> Tensor:
+    z = _features(split, part)
+    noise = torch.randn(z.shape, generator=torch.Generator().manual_seed(1)).to(z)
+    return leak_nats(z, part.labels, mixture, noise, noise_var=std**2)
