@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from splitveil.attacks import DecoderAttack, Ridge, Threat
 from splitveil.data import Augment, ImageSet, Part, Role
 from splitveil.evaluation import Suite, Trial, evaluate
-from splitveil.evaluation.suite import decoder
+from splitveil.evaluation.suites import decoder
 from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
 from splitveil.networks import small_cnn, vgg11

@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 import torch
+from torch import nn
 
 from splitveil.attacks import (
     Attack,
@@ -15,8 +16,10 @@ from splitveil.attacks import (
     Inverter,
     Knowledge,
     Need,
+    Retrieval,
     Ridge,
     Seen,
+    ShadowAttack,
     Threat,
     grant,
     oracle_of,
@@ -42,23 +45,30 @@ ATTACKS: list[Attack] = [
     replace(CONV, objective="lpips", batch=16),
     Averaged(Ridge(), releases=4),
     Averaged(CONV, releases=4),
+    Retrieval(k=8),
+    ShadowAttack(batch=32, plan=QUICK, decoder=CONV),
+    ShadowAttack(head=True, batch=32, plan=QUICK, decoder=CONV),
 ]
+asking = [attack for attack in ATTACKS if Need.FAMILY not in attack.needs]  # a shadow of fixed weights learns nothing
 every_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 
 UNDEFENDED = world(side=12, features=36, noise_std=0.0)
 AUXILIARY, SELECTION = UNDEFENDED.part(200, 0, "auxiliary"), UNDEFENDED.part(40, 0, "selection")
 VICTIMS = UNDEFENDED.part(30, 0, "victims")
+HEAD = nn.Linear(36, 2)
 
 
 def enough(attack: Attack) -> Threat:
     """The least that this attack can do with."""
-    box = Box.WHITE if Need.CLIENT in attack.needs else Box.BLACK
-    return Threat(box, releases=4 if Need.RELEASES in attack.needs else 1, label_known=Need.LABEL in attack.needs)
+    needs = attack.needs
+    box = Box.WHITE if Need.CLIENT in needs else Box.QUERY_FREE if Need.FAMILY in needs else Box.BLACK
+    releases = 4 if Need.RELEASES in needs else 1
+    return Threat(box, releases=releases, label_known=Need.LABEL in needs, head_known=Need.HEAD in needs)
 
 
 def known(threat: Threat) -> Knowledge:
     oracle = oracle_of(UNDEFENDED.client())
-    return grant(threat, oracle=oracle, auxiliary=AUXILIARY, selection=SELECTION, n_classes=2)
+    return grant(threat, oracle=oracle, auxiliary=AUXILIARY, selection=SELECTION, n_classes=2, head=HEAD)
 
 
 def seen(attack: Attack, part: Part = VICTIMS) -> Seen:
@@ -86,6 +96,8 @@ def test_it_refuses_knowledge_that_lacks_what_it_needs(attack):
         Need.CLIENT: replace(full, box=Box.BLACK),
         Need.LABEL: replace(full, label_known=False),
         Need.RELEASES: replace(full, releases=1),
+        Need.FAMILY: replace(full, box=Box.BLACK),
+        Need.HEAD: replace(full, head_known=False),
     }
     assert attack.needs
     for need in attack.needs:
@@ -93,7 +105,7 @@ def test_it_refuses_knowledge_that_lacks_what_it_needs(attack):
             attack.fit(known(poorer[need]), seed=0)
 
 
-@every_attack
+@pytest.mark.parametrize("attack", asking, ids=lambda attack: attack.name)
 def test_it_beats_the_mean_image_on_an_undefended_client(attack):
     x = VICTIMS.images()
     prior = mse(x, AUXILIARY.images().mean(0, keepdim=True).expand_as(x)).mean()
@@ -130,7 +142,7 @@ def test_an_answer_does_not_depend_on_the_other_victims(attack):
 def test_it_never_sees_a_victim_s_image(attack, tripwire):  # noqa: F811
     quick = replace(attack, plan=Plan(steps=2)) if isinstance(attack, DecoderAttack) else attack
     noisy = replace(UNDEFENDED, noise_std=0.1).client()
-    evaluate(noisy, Suite("one", (Trial(quick, enough(quick)),)), roles(tripwire), keep_samples=True)
+    evaluate(noisy, Suite("one", (Trial(quick, enough(quick)),)), roles(tripwire), keep_samples=True, head=HEAD)
 
 
 def roles(wire) -> Roles:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from splitveil.check import UsageError
-from splitveil.evaluation import AttackResult, Flag, FlagName, Result
+from splitveil.evaluation import AttackResult, Flag, FlagName, InferenceResult, Result
 from splitveil.metrics import Interval
 
 SPAN = Interval(0.1 + 0.2, 1e-17, 0.7)
@@ -46,6 +46,10 @@ RESULT = Result(
     lpips_upsampled=True,
     device="cpu",
     versions={"torch": "2"},
+    inferences=(
+        InferenceResult("label-probe-linear", "white-box outsider", None, SPAN, 0.1, None, 2.5, None),
+        InferenceResult("classifier-on-reconstruction", "white-box outsider", ATTACK.name, SPAN, 0.1, SPAN, 1.0, 7.0),
+    ),
 )
 
 
@@ -57,7 +61,7 @@ def test_a_result_survives_json_unchanged(tmp_path):
 
 def test_json_holds_what_a_reader_needs_without_this_package():
     words = json.loads(RESULT.to_json())
-    assert words["schema_version"] == 1
+    assert words["schema_version"] == 2
     assert words["unreliable"] is True
     assert words["attacks"][0]["flags"][0] == {"name": "train ≪ validation", "reason": ATTACK.flags[0].reason}
     assert set(words["attacks"][0]["mse"]) == {"mean", "low", "high"}

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from splitveil.data import ImageSet, Part
+from splitveil.data import ImageSet, Part, Role
 from splitveil.mechanisms import Gaussian, Mechanism
 from splitveil.split import Split, cut
 
@@ -19,6 +19,16 @@ def small_images(*, n_train: int = 96, n_other: int = 32, n_classes: int = 3, si
         return Part(pixels.to(torch.uint8), labels)
 
     return ImageSet("small", n_classes, part(n_train), part(n_other), part(n_other), part(n_other))
+
+
+def row_images(*, n_train: int = 96, n_other: int = 32, n_classes: int = 3, size: int = 16) -> ImageSet:
+    """The same with bright rows: an image and its mirror image are of one class."""
+    data = small_images(n_train=n_train, n_other=n_other, n_classes=n_classes, size=size)
+    return data.with_parts({role: Part(part.pixels.mT.contiguous(), part.labels) for role, part in _parts(data)})
+
+
+def _parts(data: ImageSet) -> list[tuple[Role, Part]]:
+    return [(role, data.part(role)) for role in Role]
 
 
 def small_split(

@@ -3,10 +3,15 @@
 from splitveil.attacks.averaging import Averaged
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need, Watch
 from splitveil.attacks.decoder import DecoderAttack, Objective
+from splitveil.attacks.family import Family
+from splitveil.attacks.inference import Guesser, Inference, Probe
 from splitveil.attacks.knowledge import Knowledge, grant
 from splitveil.attacks.oracle import CallableOracle, ClientOracle, Oracle, oracle_of
 from splitveil.attacks.pairs import AveragedPairs, Pairs, PairSource, QueriedPairs, RecordedPairs, Seen
+from splitveil.attacks.recognition import Gallery, Recognition, Recognizer, chance_of_finding
+from splitveil.attacks.retrieval import Retrieval
 from splitveil.attacks.ridge import Ridge
+from splitveil.attacks.shadow import ShadowAttack
 from splitveil.attacks.threat import Box, Threat
 from splitveil.networks.decoders import Rung
 
@@ -19,7 +24,11 @@ __all__ = [
     "ClientOracle",
     "Course",
     "DecoderAttack",
+    "Family",
+    "Gallery",
+    "Guesser",
     "Health",
+    "Inference",
     "Inverter",
     "Knowledge",
     "Need",
@@ -27,13 +36,19 @@ __all__ = [
     "Oracle",
     "PairSource",
     "Pairs",
+    "Probe",
     "QueriedPairs",
+    "Recognition",
+    "Recognizer",
     "RecordedPairs",
+    "Retrieval",
     "Ridge",
     "Rung",
     "Seen",
+    "ShadowAttack",
     "Threat",
     "Watch",
+    "chance_of_finding",
     "grant",
     "oracle_of",
 ]

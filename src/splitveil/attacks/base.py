@@ -37,6 +37,8 @@ class Need(StrEnum):
     CLIENT = "the client itself"
     LABEL = "the victims' labels"
     RELEASES = "several releases of one input"
+    FAMILY = "the architecture's family"
+    HEAD = "the server's head"
 
 
 @dataclass(frozen=True)
@@ -102,3 +104,7 @@ def _holds(known: Knowledge, need: Need) -> bool:
             return known.threat.label_known and known.n_classes is not None
         case Need.RELEASES:
             return known.threat.releases > 1
+        case Need.FAMILY:
+            return known.family is not None
+        case Need.HEAD:
+            return known.head is not None

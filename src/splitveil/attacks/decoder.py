@@ -26,6 +26,7 @@ from splitveil.types import Images
 N_SCORED = 500  # selection images that choose the checkpoint; the same ones at each check
 N_CALIBRATED = 500  # auxiliary pairs that give the units of the features
 CHUNK = 250  # images decoded at once
+USUAL_STEPS = 10_000  # an attack that may take more is called long
 PERCEPTUAL = 0.03  # weight of 1 − SSIM or LPIPS, which are near 0.3 where the MSE is near 0.01
 
 Objective = Literal["mse", "ssim", "lpips"]
@@ -50,7 +51,7 @@ class DecoderAttack(Attack):
     @property
     def name(self) -> str:
         parts = [f"decoder-{self.rung}", *[self.objective] * (self.objective != "mse"), *["label"] * self.labels]
-        return "-".join(parts)
+        return "-".join([*parts, *["long"] * (self.plan.steps > USUAL_STEPS)])
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -9,7 +9,9 @@ queries spends a fifth of them on selection images, since choosing a checkpoint 
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
+from splitveil.attacks.family import Family
 from splitveil.attacks.oracle import Oracle
 from splitveil.attacks.pairs import PairSource, QueriedPairs, RecordedPairs
 from splitveil.attacks.threat import Box, Threat
@@ -31,6 +33,8 @@ class Knowledge:
     pairs: PairSource | None  # of `auxiliary`
     selection: PairSource | None  # of images that choose a checkpoint: neither fitted nor attacked
     client: Client | None  # None: nothing of the inside is known
+    family: Family | None = None  # the architecture, without the client's weights
+    head: nn.Module | None = None  # the server's half
 
 
 def grant(
@@ -41,6 +45,7 @@ def grant(
     selection: Part,
     private: Part | None = None,
     n_classes: int | None = None,
+    head: nn.Module | None = None,
     seed: int = 0,
 ) -> Knowledge:
     """What an attacker under `threat` holds of this client and these images."""
@@ -48,11 +53,16 @@ def grant(
         raise UsageError(f"{threat.name} needs the private training images; give `private`, or attack as an outsider")
     if threat.box is Box.WHITE and oracle.client is None:
         raise UsageError(f"{threat.name} needs the client itself, got a function; attack it as a black box")
+    if threat.head_known and head is None:
+        raise UsageError(f"{threat.name} needs the server's half; give `head`, or attack without it")
+    half = head if threat.head_known else None
     own = auxiliary.joined(private) if threat.insider and private is not None else auxiliary
     if threat.box is Box.QUERY_FREE:
-        return Knowledge(threat, own, n_classes, None, None, None)
+        family = None if oracle.client is None else Family(oracle.client)
+        return Knowledge(threat, own, n_classes, None, None, None, family, half)
     pairs, choosing = _ask(threat, oracle, own, selection, seed)
-    return Knowledge(threat, own, n_classes, pairs, choosing, oracle.client if threat.box is Box.WHITE else None)
+    client = oracle.client if threat.box is Box.WHITE else None
+    return Knowledge(threat, own, n_classes, pairs, choosing, client, head=half)
 
 
 def _ask(threat: Threat, oracle: Oracle, own: Part, selection: Part, seed: int) -> tuple[PairSource, PairSource]:

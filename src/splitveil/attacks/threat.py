@@ -2,8 +2,8 @@
 
     white-box    the client itself (encoder and mechanism) and auxiliary images; as many queries as it likes
     black-box    n paired queries (x, z_sent), or as many as it likes, and nothing of the inside
-    query-free   auxiliary images only
-    modifiers    insider: the private training images too; T releases of one input; the true label
+    query-free   auxiliary images and the architecture's family, without a weight of the client
+    modifiers    insider: the private training images too; T releases of one input; the true label; the server's head
 
 An outsider has auxiliary images only. An insider is what most papers call the training-time attack.
 """
@@ -35,6 +35,7 @@ class Threat:
     insider: bool = False
     releases: int = 1
     label_known: bool = False
+    head_known: bool = False  # the server's half of the network
 
     def __post_init__(self) -> None:
         at_least("releases", self.releases, 1)
@@ -50,6 +51,7 @@ class Threat:
         """What it is called in results."""
         box = f"{self.box}-{self.queries}" if self.queries else str(self.box)
         more = [f"{self.releases} releases"] * (self.releases > 1) + ["label known"] * self.label_known
+        more += ["head known"] * self.head_known
         return ", ".join([f"{box} {'insider' if self.insider else 'outsider'}", *more])
 
     @property

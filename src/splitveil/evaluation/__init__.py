@@ -1,11 +1,13 @@
 """Attacks and metrics on a client: what leaks, how surely, and when not to believe it."""
 
 from splitveil.evaluation.audit import audit
-from splitveil.evaluation.evaluate import Progress, Update, evaluate
+from splitveil.evaluation.evaluate import evaluate
 from splitveil.evaluation.flags import BoundLike, Flag, FlagName
-from splitveil.evaluation.result import SCHEMA_VERSION, AttackResult, Result
+from splitveil.evaluation.play import Progress, TimeUp, Update
+from splitveil.evaluation.result import SCHEMA_VERSION, AttackResult, InferenceResult, Result
 from splitveil.evaluation.roles import Roles
-from splitveil.evaluation.suite import SUITES, Suite, Trial, cheap, standard, suite_named
+from splitveil.evaluation.suite import Inquiry, Suite, Trial
+from splitveil.evaluation.suites import SUITES, cheap, full, standard, suite_named
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -14,15 +16,19 @@ __all__ = [
     "BoundLike",
     "Flag",
     "FlagName",
+    "InferenceResult",
+    "Inquiry",
     "Progress",
     "Result",
     "Roles",
     "Suite",
+    "TimeUp",
     "Trial",
     "Update",
     "audit",
     "cheap",
     "evaluate",
+    "full",
     "standard",
     "suite_named",
 ]

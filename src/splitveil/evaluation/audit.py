@@ -13,7 +13,8 @@ from torch import Tensor
 
 from splitveil.check import UsageError
 from splitveil.data import ImageSet
-from splitveil.evaluation.evaluate import Progress, evaluate
+from splitveil.evaluation.evaluate import evaluate
+from splitveil.evaluation.play import Progress
 from splitveil.evaluation.result import Result
 from splitveil.evaluation.roles import Roles, split_roles
 from splitveil.evaluation.suite import Suite

@@ -7,42 +7,30 @@ Attacks are handed auxiliary and selection images and the victims' z_sent. Victi
 z_sent and to score.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from splitveil.attacks import Oracle, oracle_of
 from splitveil.check import UsageError
 from splitveil.data import ImageSet
 from splitveil.evaluation.flags import BoundLike
-from splitveil.evaluation.result import Result
+from splitveil.evaluation.inferences import asked, judged
+from splitveil.evaluation.judges import Judges
+from splitveil.evaluation.play import Outcomes, Progress, Told, play
+from splitveil.evaluation.result import InferenceResult, Result
 from splitveil.evaluation.roles import Roles, mean_image, roles_of
 from splitveil.evaluation.store import Store, client_fingerprint
-from splitveil.evaluation.suite import Ground, Suite, Trial, suite_named
+from splitveil.evaluation.suite import Ground, Suite
+from splitveil.evaluation.suites import suite_named
 from splitveil.evaluation.summary import Context, Played, summarize
-from splitveil.evaluation.trial import Outcome, Scene, run_trial
+from splitveil.evaluation.trial import Scene
 from splitveil.evaluation.victims import Victims
-from splitveil.fitting import Check
 
 PROBES = 8  # images that randomness is tried on
-
-
-@dataclass(frozen=True)
-class Update:
-    """Where an evaluation stands: before a trial, at a check of its fit (`check`), or after it (`mse`)."""
-
-    index: int  # of the trial and seed, from 0
-    total: int
-    trial: str
-    seed: int
-    check: Check | None = None
-    mse: float | None = None
-    was_stored: bool = False  # finished in an earlier evaluation
-
-
-Progress = Callable[[Update], None]
 
 
 def evaluate(
@@ -56,12 +44,15 @@ def evaluate(
     bounds: Sequence[BoundLike] = (),
     keep_samples: bool | None = None,
     progress: Progress | None = None,
+    head: nn.Module | None = None,
+    time_budget: float | None = None,
 ) -> Result:
     """Attack `client` (a Client, an encoder, or any function from images to features) with every attack of `suite`.
 
     Images move to the client's device. `undefended` is the result of the same suite on an undefended client and
     `bounds` are bounds on the MSE: with them two more flags can be judged. With `out`, finished trials are kept there,
     one JSON each, and not run again; the result is written there too. Samples are kept unless the images show people.
+    `head` is the server's half, for attackers who hold it. After `time_budget` seconds nothing more is begun: `TimeUp`.
 
     Guarantees: the same client, data, suite and seeds give the same result, interrupted or not, but for times and
     memory; an interruption loses less than half a minute of work; the client is left as it was.
@@ -69,21 +60,37 @@ def evaluate(
     if not seeds or len(set(seeds)) != len(seeds):
         raise UsageError(f"seeds must be different numbers, at least one, got {list(seeds)}")
     suite = suite_named(suite) if isinstance(suite, str) else suite
-    scene = _set_scene(oracle_of(client), data, suite.n_victims, keep_samples)
+    tell = Told(progress, time_budget)
+    scene = _set_scene(oracle_of(client), data, suite.n_victims, keep_samples, head)
     is_random = scene.oracle.is_random(scene.roles.auxiliary.images(slice(PROBES)))
     suite = suite.on(_ground(scene, is_random))
     name = client_fingerprint(scene.oracle, scene.roles)
-    store = Store(out and out / "attacks", client=name, roles=scene.roles, n_victims=len(scene.victims))
-    played = _play(suite, scene, store, seeds, progress)
+    scene = _with_judges(scene, suite, out)
+    store = Store(
+        out and out / "attacks",
+        client=name,
+        roles=scene.roles,
+        n_victims=len(scene.victims),
+        judged_by=repr(suite.recognition),
+    )
+    outcomes = play(suite, scene, store, seeds, tell)
+    played = tuple(Played(trial, outcomes[trial]) for trial in suite.trials)
     prior_mse = scene.victims.prior_mse(mean_image(scene.roles.auxiliary))
     facts = (suite.name, name, scene.roles, len(scene.victims), prior_mse, is_random, tuple(seeds))
     result = summarize(played, Context(*facts, undefended=undefended, bounds=tuple(bounds)))
+    result = replace(result, inferences=_inferences(suite, scene, outcomes, result.headline))
     if out is not None:
         result.save(out / "result.json")
     return result
 
 
-def _set_scene(oracle: Oracle, data: ImageSet | Roles, n_victims: int | None, keep_samples: bool | None) -> Scene:
+def _set_scene(
+    oracle: Oracle,
+    data: ImageSet | Roles,
+    n_victims: int | None,
+    keep_samples: bool | None,
+    head: nn.Module | None,
+) -> Scene:
     roles = roles_of(data) if isinstance(data, ImageSet) else data
     if keep_samples and roles.people:
         raise UsageError(f"{roles.name} shows people: their reconstructions are not kept; leave keep_samples out")
@@ -91,7 +98,18 @@ def _set_scene(oracle: Oracle, data: ImageSet | Roles, n_victims: int | None, ke
     roles = roles if device is None else roles.to(device)
     part = roles.victims if n_victims is None else roles.victims.take(min(n_victims, len(roles.victims)))
     keep = not roles.people if keep_samples is None else keep_samples
-    return Scene(oracle, roles, Victims(part, oracle), keep)
+    return Scene(oracle, roles, Victims(part, oracle), keep, head=head)
+
+
+def _with_judges(scene: Scene, suite: Suite, out: Path | None) -> Scene:
+    return scene if suite.recognition is None else replace(scene, judges=Judges(suite.recognition, scene.roles, out))
+
+
+def _inferences(suite: Suite, scene: Scene, outcomes: Outcomes, headline: str) -> tuple[InferenceResult, ...]:
+    """What was concluded from z_sent, and what the judges saw in the reconstructions of the best attack."""
+    found = [asked(each, outcomes[each], scene.roles, scene.victims.all_labels) for each in suite.inquiries]
+    best = next(trial for trial in suite.trials if trial.name == headline)
+    return (*found, *judged(best.name, best.threat, outcomes[best], scene.roles, scene.victims.all_labels))
 
 
 def _device_of(oracle: Oracle) -> torch.device | None:
@@ -109,33 +127,6 @@ def _ground(scene: Scene, is_random: bool) -> Ground:
         has_labels=scene.roles.n_classes is not None,
         n_auxiliary=len(scene.roles.auxiliary),
         n_selection=len(scene.roles.selection),
+        has_own_labels=bool((scene.roles.auxiliary.labels >= 0).all()),
+        has_head=scene.head is not None,
     )
-
-
-def _play(
-    suite: Suite, scene: Scene, store: Store, seeds: Sequence[int], progress: Progress | None
-) -> tuple[Played, ...]:
-    """Run what is not stored, all attacks of one seed before the next seed."""
-    say = progress or _silent
-    order = [(seed, trial) for seed in seeds for trial in suite.trials]
-    outcomes: dict[Trial, list[Outcome]] = {trial: [] for trial in suite.trials}
-    for i, (seed, trial) in enumerate(order):
-        outcome = store.get(trial, seed)
-        was_stored = outcome is not None
-        if outcome is None:
-            say(Update(i, len(order), trial.name, seed))
-            watch = _watch(say, i, len(order), trial, seed)
-            outcome = run_trial(trial, scene, seed=seed, watch=watch, state=store.state(trial, seed))
-            store.put(trial, seed, outcome)
-        outcomes[trial].append(outcome)
-        mse = outcome.scores["mse"].mean().item()
-        say(Update(i, len(order), trial.name, seed, mse=mse, was_stored=was_stored))
-    return tuple(Played(trial, tuple(done)) for trial, done in outcomes.items())
-
-
-def _watch(say: Progress, index: int, total: int, trial: Trial, seed: int) -> Callable[[Check], None]:
-    return lambda check: say(Update(index, total, trial.name, seed, check=check))
-
-
-def _silent(update: Update) -> None:
-    """Nobody watches."""

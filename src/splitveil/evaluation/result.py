@@ -15,7 +15,7 @@ from splitveil.check import UsageError
 from splitveil.evaluation.flags import Flag, FlagName
 from splitveil.metrics import Interval
 
-SCHEMA_VERSION = 1  # raised whenever a field changes its meaning
+SCHEMA_VERSION = 2  # raised whenever a field changes its meaning
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,20 @@ class AttackResult:
 
 
 @dataclass(frozen=True)
+class InferenceResult:
+    """How often an adversary concluded rightly, without an image or from one that an attack painted."""
+
+    name: str
+    knowledge: str
+    attack: str | None  # whose reconstructions were looked at; None: z_sent itself
+    score: Interval  # share of victims for whom the guess was right
+    chance: float  # the same for an attacker that saw nothing
+    ceiling: Interval | None  # the same from the victims' own images; None: not measured
+    seconds: float
+    peak_memory_mb: float | None
+
+
+@dataclass(frozen=True)
 class Result:
     """What a suite of attacks achieved against one client."""
 
@@ -71,6 +85,7 @@ class Result:
     lpips_upsampled: bool  # images were enlarged to 64 pixels for LPIPS
     device: str
     versions: dict[str, str]
+    inferences: tuple[InferenceResult, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
     def attack(self, name: str) -> AttackResult:
@@ -101,7 +116,9 @@ class Result:
             raise UsageError(f"this result has schema {version}, this version reads {SCHEMA_VERSION}; evaluate again")
         lists = {name: tuple(words[name]) for name in ("image_shape", "seeds", "reasons", "not_checked")}
         attacks = tuple(_attack(each) for each in words["attacks"])
-        return cls(**words | lists | {"attacks": attacks, "oracle_mse": Interval(**words["oracle_mse"])})
+        inferences = tuple(_inference(each) for each in words["inferences"])
+        records = {"attacks": attacks, "inferences": inferences, "oracle_mse": Interval(**words["oracle_mse"])}
+        return cls(**words | lists | records)
 
     def save(self, path: Path) -> None:
         """Write it as JSON; a killed write leaves the old file."""
@@ -121,6 +138,11 @@ def write_text(path: Path, text: str) -> None:
     fresh = path.with_name(path.name + ".part")
     fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)
+
+
+def _inference(words: dict[str, Any]) -> InferenceResult:
+    spans = {name: words[name] and Interval(**words[name]) for name in ("score", "ceiling")}
+    return InferenceResult(**words | spans)
 
 
 def _attack(words: dict[str, Any]) -> AttackResult:

@@ -21,7 +21,7 @@ from splitveil.attacks import Health, Oracle
 from splitveil.evaluation.result import SCHEMA_VERSION, write_text
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.samples import Samples, save_grid
-from splitveil.evaluation.suite import Trial
+from splitveil.evaluation.suite import Inquiry, Trial
 from splitveil.evaluation.trial import Outcome
 from splitveil.randomness import SeededSource
 
@@ -50,14 +50,16 @@ def client_fingerprint(oracle: Oracle, roles: Roles) -> str:
 class Store:
     """Finished trials of one client on one set of images; without a folder, in memory alone."""
 
-    def __init__(self, folder: Path | None, *, client: str, roles: Roles, n_victims: int) -> None:
+    def __init__(
+        self, folder: Path | None, *, client: str, roles: Roles, n_victims: int, judged_by: str = "nobody"
+    ) -> None:
         self._folder = folder
-        self._facts = (SCHEMA_VERSION, client, roles.sha256, n_victims)
+        self._facts = (SCHEMA_VERSION, client, roles.sha256, n_victims, judged_by)
         self._held: dict[tuple[str, int], Outcome] = {}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, trial: Trial, seed: int) -> Outcome | None:
+    def get(self, trial: Trial | Inquiry, seed: int) -> Outcome | None:
         """The finished trial, if there is one of exactly this kind."""
         if self._folder is None:
             return self._held.get((trial.slug, seed))
@@ -72,7 +74,7 @@ class Store:
             return None  # unfinished or damaged: run it again
         return _outcome(words, arrays)
 
-    def put(self, trial: Trial, seed: int, outcome: Outcome) -> None:
+    def put(self, trial: Trial | Inquiry, seed: int, outcome: Outcome) -> None:
         """Keep a finished trial."""
         if self._folder is None:
             self._held[trial.slug, seed] = outcome
@@ -92,7 +94,8 @@ class Store:
             "settings": repr(trial.attack),
             "knowledge": trial.threat.name,
             "seed": seed,
-            "mse": outcome.scores["mse"].mean().item(),
+            "mse": outcome.mean("mse"),
+            "right": outcome.mean("right"),
             "health": asdict(outcome.health),
             "seconds": outcome.seconds,
             "peak_memory_mb": outcome.peak_memory_mb,
@@ -101,17 +104,17 @@ class Store:
         for left in self._folder.glob(f"{place.name}.*.fit*"):
             left.unlink()
 
-    def state(self, trial: Trial, seed: int) -> Path | None:
+    def state(self, trial: Trial | Inquiry, seed: int) -> Path | None:
         """Where a fit in flight may keep itself: found again by exactly the same trial."""
         if self._folder is None:
             return None
         return self._place(trial, seed).with_suffix(f".{self._fingerprint(trial, seed)[:16]}.fit")
 
-    def _place(self, trial: Trial, seed: int) -> Path:
+    def _place(self, trial: Trial | Inquiry, seed: int) -> Path:
         assert self._folder is not None
         return self._folder / f"{trial.slug}-seed{seed}"
 
-    def _fingerprint(self, trial: Trial, seed: int) -> str:
+    def _fingerprint(self, trial: Trial | Inquiry, seed: int) -> str:
         facts = (*self._facts, repr(trial.attack), repr(trial.threat), seed)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 

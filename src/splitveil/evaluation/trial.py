@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
-from splitveil.attacks import Health, Oracle, Watch, grant
+from splitveil.attacks import Health, Knowledge, Oracle, Watch, grant
+from splitveil.evaluation.judges import Judges
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.samples import Samples, choose, to_pixels
-from splitveil.evaluation.suite import Trial
+from splitveil.evaluation.suite import Inquiry, Trial
 from splitveil.evaluation.victims import Victims
 from splitveil.metrics import Scores
 
@@ -27,6 +29,10 @@ class Outcome:
     peak_memory_mb: float | None
     samples: Samples | None
 
+    def mean(self, metric: str) -> float | None:
+        """Mean over the victims; None where there is no such score."""
+        return self.scores[metric].mean().item() if metric in self.scores else None
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -36,33 +42,58 @@ class Scene:
     roles: Roles
     victims: Victims
     keep_samples: bool
+    judges: Judges | None = None
+    head: nn.Module | None = None  # the server's half
 
 
 def run_trial(
     trial: Trial, scene: Scene, *, seed: int, watch: Watch | None = None, state: Path | None = None
 ) -> Outcome:
     """Fit the attack on what its threat model grants, then invert and score every victim."""
-    began, device = time.monotonic(), scene.roles.auxiliary.device
+    began, device = _begin(scene)
+    inverter = trial.attack.fit(_known(trial, scene, seed), seed=seed, watch=watch, state=state)
+    scores, painted = [], []
+    for rows in scene.victims.chunks():
+        x_hat = inverter(scene.victims.observe(rows, trial.threat, seed=seed))
+        judged = scene.victims.judge(rows, x_hat, trial.threat, scene.judges) if scene.judges else {}
+        scores.append(scene.victims.score(rows, x_hat) | judged)
+        painted.append(to_pixels(x_hat))
+    joined = {name: torch.cat([part[name] for part in scores]) for name in scores[0]}
+    samples = _samples(scene.victims, joined["mse"], torch.cat(painted)) if scene.keep_samples else None
+    return Outcome(joined, inverter.health, time.monotonic() - began, _peak_memory(device), samples)
+
+
+def run_inquiry(inquiry: Inquiry, scene: Scene, *, seed: int, watch: Watch | None = None) -> Outcome:
+    """Fit the inference on what its threat model grants, then say of every victim whether the guess was right."""
+    began, device = _begin(scene)
+    guesser = inquiry.attack.fit(_known(inquiry, scene, seed), seed=seed, watch=watch)
+    right = []
+    for rows in scene.victims.chunks():
+        guess = guesser(scene.victims.observe(rows, inquiry.threat, seed=seed)).argmax(1)
+        right.append((guess == inquiry.attack.truth(scene.victims.labels(rows))).float().cpu())
+    return Outcome(
+        {"right": torch.cat(right)}, guesser.health, time.monotonic() - began, _peak_memory(device), samples=None
+    )
+
+
+def _begin(scene: Scene) -> tuple[float, torch.device]:
+    device = scene.roles.auxiliary.device
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    known = grant(
+    return time.monotonic(), device
+
+
+def _known(trial: Trial | Inquiry, scene: Scene, seed: int) -> Knowledge:
+    return grant(
         trial.threat,
         oracle=scene.oracle,
         auxiliary=scene.roles.auxiliary,
         selection=scene.roles.selection,
         private=scene.roles.private,
         n_classes=scene.roles.n_classes,
+        head=scene.head,
         seed=seed,
     )
-    inverter = trial.attack.fit(known, seed=seed, watch=watch, state=state)
-    scores, painted = [], []
-    for rows in scene.victims.chunks():
-        x_hat = inverter(scene.victims.observe(rows, trial.threat, seed=seed))
-        scores.append(scene.victims.score(rows, x_hat))
-        painted.append(to_pixels(x_hat))
-    joined = {name: torch.cat([part[name] for part in scores]) for name in scores[0]}
-    samples = _samples(scene.victims, joined["mse"], torch.cat(painted)) if scene.keep_samples else None
-    return Outcome(joined, inverter.health, time.monotonic() - began, _peak_memory(device), samples)
 
 
 def _samples(victims: Victims, mse: Scores, x_hat: torch.Tensor) -> Samples:

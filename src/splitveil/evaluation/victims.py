@@ -13,10 +13,11 @@ import torch
 from splitveil.attacks import Oracle, Seen, Threat
 from splitveil.check import RunError
 from splitveil.data import Part
+from splitveil.evaluation.judges import Judges
 from splitveil.evaluation.samples import to_pixels
 from splitveil.metrics import Scores, has_ssim, lpips, mse, psnr, ssim
 from splitveil.randomness import SeededSource
-from splitveil.types import Images, Pixels
+from splitveil.types import Images, Labels, Pixels
 
 CHUNK = 250  # victims at once
 LPIPS_CHANNELS = (1, 3)
@@ -63,6 +64,21 @@ class Victims:
         if self.image_shape[0] in LPIPS_CHANNELS:
             scores["lpips"] = lpips(x, x_hat)
         return {name: values.cpu() for name, values in scores.items()}
+
+    @torch.no_grad()
+    def judge(self, rows: slice, x_hat: Images, threat: Threat, judges: Judges) -> dict[str, Scores]:
+        """What the judges see in these reconstructions, one score per image."""
+        seen = judges.scores(self._part.images(rows), x_hat.clamp(0, 1), self._part.labels[rows], threat)
+        return {name: values.cpu() for name, values in seen.items()}
+
+    @property
+    def all_labels(self) -> Labels:
+        """The true classes of all victims."""
+        return self._part.labels
+
+    def labels(self, rows: slice) -> Labels:
+        """The true classes, to score a guess with."""
+        return self._part.labels[rows]
 
     def prior_mse(self, mean_image: Images) -> float:
         """Error of an attacker that saw nothing and answers with the mean auxiliary image."""

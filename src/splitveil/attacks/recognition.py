@@ -1,0 +1,146 @@
+"""What a network that knows the like of them sees in reconstructions: the class, or the person.
+
+    classifier-on-reconstruction    argmax_c C(x̂)_c = y           C trained on the attacker's images
+    re-identification               R@k: one of the k gallery photos nearest to x̂ in e(·) shows the same person
+
+e is the penultimate layer of C. The gallery holds other photos of the people attacked, never the photos attacked.
+"""
+
+from dataclasses import dataclass, field
+from math import comb
+from pathlib import Path
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from splitveil.attacks.base import Watch
+from splitveil.attacks.retrieval import nearest
+from splitveil.attacks.views import view
+from splitveil.check import UsageError
+from splitveil.data import Part
+from splitveil.fitting import Plan, Shuffled, fit
+from splitveil.networks import resnet20
+from splitveil.randomness import SeededSource, derive
+from splitveil.types import Images, Labels, Logits
+
+CHUNK = 500  # images looked at at once
+N_SCORED = 1000  # selection images that choose the checkpoint
+SMOOTHING = 0.05  # of the labels: reconstructions are not what was trained on
+
+
+@final
+@dataclass(frozen=True)
+class Recognition:
+    """How a recognizer is trained."""
+
+    batch: int = 256
+    plan: Plan = field(default_factory=lambda: Plan(steps=3000, lr=3e-3, weight_decay=0.05, check_every=250))
+
+    def fit(
+        self,
+        own: Part,
+        selection: Part,
+        *,
+        n_classes: int,
+        seed: int = 0,
+        watch: Watch | None = None,
+        kept: Path | None = None,
+    ) -> "Recognizer":
+        """A recognizer of `n_classes` classes from the labeled images of `own`; found again in the file `kept`."""
+        part = own.select(torch.nonzero(own.labels >= 0).flatten())
+        if not len(part):
+            raise UsageError("a recognizer needs labeled images; these have no labels")
+        network = self._build(part, n_classes, seed)
+        facts = repr((self, n_classes, seed, len(part), len(selection)))
+        if kept is not None and _read(network, kept, facts):
+            return Recognizer(network)
+        order = Shuffled(len(part), size=self.batch, seed=seed, device=part.device)
+        chosen = selection.take(min(N_SCORED, len(selection)))
+
+        def loss(network: nn.Module, step: int) -> Tensor:
+            rows = order(step)
+            x = view(part.images(rows), SeededSource(seed, "recognition", step))
+            return F.cross_entropy(network(x).float(), part.labels[rows], label_smoothing=SMOOTHING)
+
+        def score(network: nn.Module) -> Tensor:
+            recognizer = Recognizer(network)
+            return (recognizer.logits(chosen.images()).argmax(1) != chosen.labels).float().mean()
+
+        plan = Plan(**{**self.plan.__dict__, "bfloat16": part.device.type == "cuda", "channels_last": True})
+        fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch)
+        if kept is not None:
+            save_file({k: v.contiguous() for k, v in fitted.network.state_dict().items()}, kept, {"facts": facts})
+        return Recognizer(fitted.network)
+
+    def _build(self, part: Part, n_classes: int, seed: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive(seed, "recognition"))
+            network = resnet20(n_classes=max(2, n_classes), image_shape=part.image_shape)
+        return network.to(part.device)
+
+
+@final
+class Recognizer:
+    """A trained network that names images and says how alike they are."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self._network = network
+
+    @torch.no_grad()
+    def logits(self, x: Images) -> Logits:
+        """One score per class."""
+        return torch.cat([self._network(chunk).float() for chunk in torch.split(x, CHUNK)])
+
+    @torch.no_grad()
+    def embed(self, x: Images) -> Float[Tensor, "batch dim"]:
+        """The penultimate layer, of length one."""
+        assert isinstance(self._network, nn.Sequential)
+        *body, classifier = self._network.children()
+        assert isinstance(classifier, nn.Sequential)
+        before = nn.Sequential(*body, *list(classifier.children())[:-1])
+        return torch.cat([F.normalize(before(chunk).float(), dim=1) for chunk in torch.split(x, CHUNK)])
+
+
+@final
+class Gallery:
+    """Known photos of the people who may have been sent."""
+
+    def __init__(self, recognizer: Recognizer, part: Part) -> None:
+        starts = range(0, len(part), CHUNK)
+        pieces = [part.images(slice(i, i + CHUNK)) for i in starts]
+        self._recognizer, self._labels = recognizer, part.labels
+        self._vectors = torch.cat([recognizer.embed(x) for x in pieces])
+
+    def found(self, x: Images, y: Labels, *, k: int) -> Float[Tensor, " batch"]:
+        """1 where one of the k nearest photos shows the same person, else 0."""
+        places: Int[Tensor, "batch k"] = nearest(self._recognizer.embed(x), self._vectors, k=min(k, len(self._labels)))
+        return (self._labels[places] == y[:, None]).any(1).float()
+
+
+def chance_of_finding(photos: Int[Tensor, " photo"], y: Labels, *, k: int) -> float:
+    """R@k where the k photos are drawn at random.
+
+    >>> chance_of_finding(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]), k=1)
+    0.5
+    """
+    n, k = len(photos), min(k, len(photos))
+    counts = torch.bincount(photos.cpu(), minlength=int(y.max()) + 1)[y.cpu()].tolist()
+    return sum(1 - comb(n - count, k) / comb(n, k) for count in counts) / len(counts)
+
+
+def _read(network: nn.Module, path: Path, facts: str) -> bool:
+    """Load weights kept by exactly the same training."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            if file.metadata().get("facts") != facts:
+                return False
+            network.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+    except (OSError, SafetensorError, RuntimeError):
+        return False
+    network.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as it was fitted
+    return True

@@ -1,0 +1,132 @@
+"""A shadow client: trained by an attacker who may not ask the victim's, and attacked in its place.
+
+    f̃  = argmin E cross_entropy(head(mechanism(f̃(x))), y)         x, y: the attacker's own images
+    D  = a decoder trained on f̃'s releases                         x̂ = D(z_sent of the victim's client)
+
+With the server's own head in place (the attacker is the server, or has stolen its half) the shadow is trained to be
+understood by that head, and its features come to mean what the victim's mean. Without it, two networks of one
+architecture agree on next to nothing, and the decoder reads a language it never learned.
+"""
+
+import copy
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from splitveil.attacks.base import Attack, Course, Inverter, Need
+from splitveil.attacks.decoder import DecoderAttack
+from splitveil.attacks.knowledge import Knowledge
+from splitveil.attacks.oracle import ClientOracle
+from splitveil.attacks.pairs import QueriedPairs
+from splitveil.attacks.views import view
+from splitveil.check import UsageError, at_least
+from splitveil.data import Part
+from splitveil.fitting import Plan, Shuffled, fit
+from splitveil.randomness import SeededSource, derive, stream
+from splitveil.split import Client
+
+CHOOSING = 5  # one of the attacker's images of so many chooses checkpoints
+N_SCORED = 1000  # of them at most
+HIDDEN = 256  # units of a head of the attacker's own
+LIVELY = Plan(steps=4000, lr=2e-3, weight_decay=0.02, check_every=200)
+
+
+def _decoder() -> DecoderAttack:
+    return DecoderAttack("residual", batch=512, plan=Plan(steps=5000, lr=3e-3, ema=0.998, check_every=100))
+
+
+@final
+@dataclass(frozen=True)
+class ShadowAttack(Attack):
+    """Train a client of the same family, then a decoder on it; with `head`, under the server's own head."""
+
+    head: bool = False
+    batch: int = 256
+    plan: Plan = LIVELY
+    decoder: DecoderAttack = field(default_factory=_decoder)
+
+    def __post_init__(self) -> None:
+        at_least("batch", self.batch, 2, hint="batch norm needs two images")
+
+    @property
+    def name(self) -> str:
+        return "shadow-head" if self.head else "shadow"
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset({Need.FAMILY, Need.HEAD} if self.head else {Need.FAMILY})
+
+    def _fit(self, known: Knowledge, course: Course) -> Inverter:
+        own, choosing = _dealt(known.auxiliary, course.seed)
+        oracle = ClientOracle(self.shadow(known, course))
+        pairs, selection = QueriedPairs(own, oracle), QueriedPairs(choosing, oracle)
+        mine = replace(known, pairs=pairs, selection=selection)
+        return self.decoder.fit(mine, seed=course.seed, watch=course.watch, state=course.state)
+
+    def shadow(self, known: Knowledge, course: Course) -> Client:
+        """A client of the family, trained on the attacker's images."""
+        assert known.family is not None
+        own, choosing = _dealt(known.auxiliary, course.seed)
+        if known.n_classes is None or not bool((own.labels >= 0).all()):
+            raise UsageError(f"attack {self.name!r} needs labeled images of the attacker's own; these have no labels")
+        seed, device = course.seed, own.device
+        client = known.family.fresh(seed).to(device).requires_grad_(True)
+        pair = _Pair(client, self._head(known, client, own, seed).to(device), is_fixed=self.head)
+        order = Shuffled(len(own), size=self.batch, seed=derive(seed, "shadow"), device=device)
+        chosen = choosing.take(min(N_SCORED, len(choosing)))
+
+        def loss(network: nn.Module, step: int) -> Tensor:
+            rows, source = order(step), SeededSource(seed, "shadow", step)
+            return F.cross_entropy(network(view(own.images(rows), source), source).float(), own.labels[rows])
+
+        def score(network: nn.Module) -> Tensor:
+            logits = network(chosen.images(), SeededSource(seed, "shadow", "selection"))
+            return F.cross_entropy(logits.float(), chosen.labels)
+
+        plan = replace(self.plan, bfloat16=device.type == "cuda")
+        state = None if course.state is None else course.state.with_name(f"{course.state.name}.shadow")
+        if any(parameter.requires_grad for parameter in pair.parameters()):
+            fit(pair, loss=loss, score=score, plan=plan, progress=course.watch, state=state)
+        return client.requires_grad_(False).eval()
+
+    def _head(self, known: Knowledge, client: Client, own: Part, seed: int) -> nn.Module:
+        if self.head:
+            assert known.head is not None
+            return copy.deepcopy(known.head).requires_grad_(False)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive(seed, "shadow", "head"))
+            client.eval()
+            dim = client.encode(own.images(slice(2)))[0].numel()
+            assert known.n_classes is not None
+            return nn.Sequential(nn.Flatten(), nn.Linear(dim, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, known.n_classes))
+
+
+@final
+class _Pair(nn.Module):
+    """Shadow and head; a head that is fixed also keeps its batch statistics."""
+
+    def __init__(self, client: Client, head: nn.Module, *, is_fixed: bool) -> None:
+        super().__init__()
+        self.client, self.head, self.is_fixed = client, head, is_fixed
+
+    def train(self, mode: bool = True) -> "_Pair":
+        super().train(mode)
+        if self.is_fixed:
+            self.head.eval()
+        return self
+
+    def forward(self, x: Tensor, source: SeededSource) -> Tensor:
+        logits: Tensor = self.head(self.client(x, source=source))
+        return logits
+
+
+def _dealt(part: Part, seed: int) -> tuple[Part, Part]:
+    """The attacker's images: to learn from, and to choose with."""
+    if len(part) < 2 * CHOOSING:
+        raise UsageError(f"a shadow needs at least {2 * CHOOSING} images of the attacker's own, got {len(part)}")
+    order = torch.randperm(len(part), generator=stream(seed, "shadow", "roles")).to(part.device)
+    n = len(part) // CHOOSING
+    return part.select(order[n:]), part.select(order[:n])

@@ -1,0 +1,86 @@
+"""Who looks at reconstructions: networks that know the attacker's images, and what they see in each.
+
+    recognized   the class is named right             found1, found5   the person is among the k nearest photos
+    …_original   the same judge on the victim's own image: no reconstruction can be expected to do better
+
+A judge is trained on images that its threat model grants, never on victims; it is kept beside the finished trials.
+"""
+
+from pathlib import Path
+from typing import final
+
+import torch
+
+from splitveil.attacks import Gallery, Recognition, Recognizer, Threat
+from splitveil.data import Part
+from splitveil.evaluation.roles import Roles
+from splitveil.metrics import Scores
+from splitveil.types import Images, Labels
+
+RANKS = (1, 5)  # k of R@k
+
+
+@final
+class Judges:
+    """Recognizers of one evaluation, each trained when it is first needed."""
+
+    def __init__(self, recognition: Recognition, roles: Roles, folder: Path | None) -> None:
+        self.recognition, self._roles, self._folder = recognition, roles, folder
+        self._known: dict[bool, Recognizer | None] = {}
+        self._gallery: Gallery | None = None
+
+    def scores(self, x: Images, x_hat: Images, y: Labels, threat: Threat) -> dict[str, Scores]:
+        """What is seen in reconstructions of these victims, and in the victims themselves."""
+        seen: dict[str, Scores] = {}
+        if (recognizer := self._recognizer(threat.insider)) is not None:
+            for suffix, images in (("", x_hat), ("_original", x)):
+                seen[f"recognized{suffix}"] = (recognizer.logits(images).argmax(1) == y).float()
+        if (gallery := self._photos()) is not None:
+            for k in RANKS:
+                for suffix, images in (("", x_hat), ("_original", x)):
+                    seen[f"found{k}{suffix}"] = gallery.found(images, y, k=k)
+        return seen
+
+    def _recognizer(self, insider: bool) -> Recognizer | None:
+        """The one that this attacker could train; none where its images have no labels."""
+        if insider not in self._known:
+            own = attackers_images(self._roles, insider)
+            can = self._roles.n_classes is not None and bool((own.labels >= 0).any())
+            self._known[insider] = self._fit(own, insider) if can else None
+        return self._known[insider]
+
+    def _fit(self, own: Part, insider: bool) -> Recognizer:
+        assert self._roles.n_classes is not None
+        who = f"judge-{'insider' if insider else 'outsider'}-{self._roles.sha256[:8]}.safetensors"
+        return self.recognition.fit(
+            own,
+            self._roles.selection,
+            n_classes=self._roles.n_classes,
+            kept=None if self._folder is None else self._folder / who,
+        )
+
+    def _photos(self) -> Gallery | None:
+        if not has_gallery(self._roles):
+            return None
+        if self._gallery is None:
+            recognizer = self._recognizer(insider=True)
+            assert recognizer is not None
+            self._gallery = Gallery(recognizer, gallery_of(self._roles))
+        return self._gallery
+
+
+def attackers_images(roles: Roles, insider: bool) -> Part:
+    """The images an attacker has of its own."""
+    return roles.auxiliary.joined(roles.private) if insider and roles.private is not None else roles.auxiliary
+
+
+def has_gallery(roles: Roles) -> bool:
+    """Whether there are other photos of the people attacked."""
+    return roles.people and roles.private is not None and roles.n_classes is not None
+
+
+def gallery_of(roles: Roles) -> Part:
+    """Other photos of the people attacked: those of the private images."""
+    assert roles.private is not None
+    shown = torch.isin(roles.private.labels, roles.victims.labels)
+    return roles.private.select(torch.nonzero(shown).flatten())

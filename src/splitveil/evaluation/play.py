@@ -1,0 +1,93 @@
+"""Trials and inquiries one after another: what is stored is not run again, and what is finished is stored.
+
+An evaluation with a time budget ends between two trials, or at a check of a fit: `TimeUp`. What was finished is kept,
+the fit in flight up to its last saved state, and the same call goes on from there.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from splitveil.check import RunError, positive
+from splitveil.evaluation.store import Store
+from splitveil.evaluation.suite import Inquiry, Suite, Trial
+from splitveil.evaluation.trial import Outcome, Scene, run_inquiry, run_trial
+from splitveil.fitting import Check
+
+
+class TimeUp(RunError):
+    """The time budget is used up; the same call goes on."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """Where an evaluation stands: before a trial, at a check of its fit (`check`), or after it (`mse` or `right`)."""
+
+    index: int  # of the trial and seed, from 0
+    total: int
+    trial: str
+    seed: int
+    check: Check | None = None
+    mse: float | None = None
+    right: float | None = None  # of an inference: share of victims guessed right
+    was_stored: bool = False  # finished in an earlier evaluation
+
+    @property
+    def is_done(self) -> bool:
+        """Whether this trial is finished."""
+        return self.mse is not None or self.right is not None
+
+
+Progress = Callable[[Update], None]
+Outcomes = dict[Trial | Inquiry, tuple[Outcome, ...]]
+
+
+@final
+class Told:
+    """Passes updates on, and ends the evaluation when its time is up."""
+
+    def __init__(self, progress: Progress | None, time_budget: float | None) -> None:
+        self._progress = progress
+        self._budget = None if time_budget is None else positive("time budget", time_budget)
+        self._began = time.monotonic()
+
+    def __call__(self, update: Update) -> None:
+        """Take an update; nothing new is begun after the time is up."""
+        if self._progress is not None:
+            self._progress(update)
+        is_up = self._budget is not None and time.monotonic() - self._began >= self._budget
+        if is_up and not (update.is_done and update.index + 1 >= update.total) and not update.was_stored:
+            done = update.index + update.is_done
+            raise TimeUp(
+                f"the time budget of {self._budget:g} s is used up after {done} of {update.total} attacks; "
+                "what is finished is kept, the same command goes on with the rest"
+            )
+
+
+def play(suite: Suite, scene: Scene, store: Store, seeds: Sequence[int], tell: Progress) -> Outcomes:
+    """Run what is not stored: all trials of one seed before the next seed, then what is asked beside."""
+    order: list[tuple[int, Trial | Inquiry]] = [(seed, each) for seed in seeds for each in suite.trials]
+    order += [(seed, each) for seed in seeds for each in suite.inquiries]
+    outcomes: dict[Trial | Inquiry, list[Outcome]] = {each: [] for _, each in order}
+    for i, (seed, each) in enumerate(order):
+        outcome = store.get(each, seed)
+        was_stored = outcome is not None
+        if outcome is None:
+            tell(Update(i, len(order), each.name, seed))
+            outcome = _run(each, scene, store, seed, _watch(tell, i, len(order), each, seed))
+            store.put(each, seed, outcome)
+        outcomes[each].append(outcome)
+        mse, right = outcome.mean("mse"), outcome.mean("right")
+        tell(Update(i, len(order), each.name, seed, mse=mse, right=right, was_stored=was_stored))
+    return {each: tuple(done) for each, done in outcomes.items()}
+
+
+def _run(each: Trial | Inquiry, scene: Scene, store: Store, seed: int, watch: Callable[[Check], None]) -> Outcome:
+    if isinstance(each, Inquiry):
+        return run_inquiry(each, scene, seed=seed, watch=watch)
+    return run_trial(each, scene, seed=seed, watch=watch, state=store.state(each, seed))
+
+
+def _watch(tell: Progress, index: int, total: int, each: Trial | Inquiry, seed: int) -> Callable[[Check], None]:
+    return lambda check: tell(Update(index, total, each.name, seed, check=check))

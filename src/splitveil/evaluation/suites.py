@@ -1,0 +1,104 @@
+"""Fixed suites of attacks. A suite has no knobs: two clients that were put through it can be compared.
+
+    cheap       under a minute a client on two cores: affine least squares and a short plain decoder
+    standard    the whole ladder, as insider and outsider; label known; averaged releases; black boxes of n queries;
+                the nearest own image; probes; what a classifier sees in the reconstructions
+    full        everything: longer and larger decoders, more releases, shadow clients with and without the server's head
+
+Trials stand in the order in which they are worth having: a run that is cut short has the strongest ones.
+"""
+
+from splitveil.attacks import (
+    Averaged,
+    Box,
+    DecoderAttack,
+    Objective,
+    Probe,
+    Recognition,
+    Retrieval,
+    Ridge,
+    Rung,
+    ShadowAttack,
+    Threat,
+)
+from splitveil.check import one_of
+from splitveil.evaluation.suite import Inquiry, Suite, Trial
+from splitveil.fitting import Plan
+
+SHORT = Plan(steps=800, lr=4e-3, ema=0.99, check_every=100)
+LONG = Plan(steps=5000, lr=3e-3, ema=0.998, check_every=100)
+LONGER = Plan(steps=20_000, lr=3e-3, ema=0.999, check_every=250, patience=10)
+SHORT_BATCH, LONG_BATCH = 64, 512
+CHEAP_VICTIMS = 1000
+MANY = 16  # releases of one input
+QUERIES = (None, 4096, 1024, 128)  # that a black box answers; None: as many as one likes
+HIDDEN = 256  # units of a probe that is not linear
+
+
+def decoder(rung: Rung, *, objective: Objective = "mse", labels: bool = False, plan: Plan = LONG) -> DecoderAttack:
+    """A rung of the ladder, as `standard` runs it."""
+    return DecoderAttack(rung, objective=objective, labels=labels, batch=LONG_BATCH, plan=plan)
+
+
+def cheap() -> Suite:
+    """Under a minute a client on two cores."""
+    short = DecoderAttack("conv", batch=SHORT_BATCH, plan=SHORT)
+    trials = (
+        Trial(Ridge(), Threat()),
+        Trial(short, Threat()),
+        Trial(Averaged(Ridge(), MANY), Threat(releases=MANY)),
+        Trial(Ridge(), Threat(insider=True)),
+    )
+    return Suite("cheap", trials, CHEAP_VICTIMS)
+
+
+def standard() -> Suite:
+    """The whole ladder. No knobs."""
+    residual = decoder("residual")
+    trials = (
+        Trial(residual, Threat(insider=True)),
+        Trial(residual, Threat()),
+        Trial(decoder("unet"), Threat(insider=True)),
+        Trial(decoder("unet"), Threat()),
+        Trial(Averaged(residual, MANY), Threat(releases=MANY)),
+        Trial(Ridge(), Threat()),
+        Trial(Ridge(), Threat(insider=True)),
+        Trial(decoder("conv"), Threat(insider=True)),
+        Trial(decoder("conv"), Threat()),
+        Trial(decoder("residual", labels=True), Threat(label_known=True)),
+        Trial(decoder("residual", objective="ssim"), Threat()),
+        *(Trial(residual, Threat(Box.BLACK, queries=n)) for n in QUERIES),
+        Trial(Retrieval(), Threat()),
+    )
+    probes = (Inquiry(Probe(), Threat()), Inquiry(Probe(hidden=HIDDEN), Threat()))
+    return Suite("standard", trials, inquiries=probes, recognition=Recognition())
+
+
+def full() -> Suite:
+    """Everything there is. Hours on a CPU; in pieces with a time budget."""
+    residual, unet = decoder("residual"), decoder("unet")
+    more = (
+        Trial(decoder("unet", plan=LONGER), Threat(insider=True)),
+        Trial(Averaged(unet, MANY), Threat(releases=MANY, insider=True)),
+        Trial(Averaged(residual, 64), Threat(releases=64)),
+        Trial(Averaged(residual, 4), Threat(releases=4)),
+        *(Trial(Averaged(Ridge(), t), Threat(releases=t)) for t in (4, MANY, 64)),
+        Trial(ShadowAttack(head=True), Threat(Box.QUERY_FREE, head_known=True)),
+        Trial(ShadowAttack(), Threat(Box.QUERY_FREE)),
+        Trial(decoder("residual", objective="lpips"), Threat()),
+        Trial(decoder("unet", labels=True), Threat(label_known=True, insider=True)),
+        Trial(unet, Threat(Box.BLACK, queries=4096)),
+        Trial(Retrieval(), Threat(insider=True)),
+        Trial(Retrieval(k=8), Threat(insider=True)),
+    )
+    usual = standard()
+    probes = (Inquiry(Probe(), Threat(insider=True)), Inquiry(Probe(hidden=HIDDEN), Threat(insider=True)))
+    return Suite("full", usual.trials + more, inquiries=usual.inquiries + probes, recognition=usual.recognition)
+
+
+SUITES = {"cheap": cheap, "standard": standard, "full": full}
+
+
+def suite_named(name: str) -> Suite:
+    """The suite of that name."""
+    return SUITES[one_of("suite", name, tuple(SUITES))]()

@@ -1,0 +1,57 @@
+"""A recognizer names images and finds people; what chance would find is counted exactly."""
+
+import itertools
+
+import pytest
+import torch
+
+from splitveil.attacks import Gallery, Recognition, chance_of_finding
+from splitveil.check import UsageError
+from splitveil.fitting import Plan
+from worlds.small import row_images
+
+DATA = row_images(n_train=120, n_other=90, n_classes=3)
+QUICK = Recognition(batch=32, plan=Plan(steps=60, lr=5e-3, warmup=5, ema=0.8, check_every=30))
+
+
+@pytest.fixture(scope="module")
+def recognizer():
+    return QUICK.fit(DATA.train, DATA.selection, n_classes=3)
+
+
+def test_it_names_images_it_never_saw(recognizer):
+    y = DATA.victims.labels
+    assert (recognizer.logits(DATA.victims.images()).argmax(1) == y).float().mean() > 0.9
+
+
+def test_the_same_person_is_found_among_photos(recognizer):
+    gallery = Gallery(recognizer, DATA.auxiliary)
+    found = [gallery.found(DATA.victims.images(), DATA.victims.labels, k=k).mean() for k in (1, 5)]
+    assert found[0] > 0.8
+    assert found[1] >= found[0]
+    gray = torch.full_like(DATA.victims.images(), 0.5)
+    assert gallery.found(gray, DATA.victims.labels, k=1).mean() < 0.5
+
+
+def test_chance_is_that_of_drawing_photos():
+    photos, y = torch.tensor([0, 0, 1, 2, 2, 2]), torch.tensor([0, 1, 2, 2])
+    draws = list(itertools.combinations(range(6), 3))
+    wanted = sum(any(photos[i] == label for i in draw) for label in y for draw in draws) / (len(draws) * len(y))
+    assert chance_of_finding(photos, y, k=3) == pytest.approx(wanted)
+
+
+def test_it_is_found_again_where_it_was_kept(recognizer, tmp_path):
+    place = tmp_path / "judge.safetensors"
+    first = QUICK.fit(DATA.train, DATA.selection, n_classes=3, kept=place)
+    checks = []
+    again = QUICK.fit(DATA.train, DATA.selection, n_classes=3, kept=place, watch=checks.append)
+    assert not checks
+    x = DATA.victims.images()
+    assert torch.equal(first.logits(x), again.logits(x))
+    QUICK.fit(DATA.train, DATA.selection, n_classes=3, seed=1, kept=place, watch=checks.append)
+    assert checks
+
+
+def test_images_without_labels_teach_nothing():
+    with pytest.raises(UsageError, match="needs labeled images"):
+        QUICK.fit(DATA.train.unlabeled(), DATA.selection, n_classes=3)

@@ -1,0 +1,120 @@
+"""A shadow client: nothing of the victim's weights reaches it, and with the server's head it learns to read z_sent."""
+
+import gc
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from splitveil.attacks import Box, Course, Family, Knowledge, ShadowAttack, Threat, grant, oracle_of
+from splitveil.check import UsageError
+from splitveil.fitting import Plan
+from splitveil.mechanisms import Gaussian
+from splitveil.networks import small_cnn, vit
+from splitveil.randomness import SeededSource
+from splitveil.split import Normalize, cut
+from splitveil.training import Recipe, train
+from worlds.small import row_images, small_split
+
+DATA = row_images(n_train=300, n_other=300)
+FREE, HEAD = Threat(Box.QUERY_FREE), Threat(Box.QUERY_FREE, head_known=True)
+QUICK = Plan(steps=150, lr=5e-3, warmup=5, ema=0.9, check_every=50)
+
+
+@pytest.fixture(scope="module")
+def split():
+    recipe = Recipe(epochs=6, batch_size=30, lr=0.05, warmup_epochs=0)
+    return train(small_split(mechanism=Gaussian(std=0.02), size=16), DATA, recipe, device="cpu").split
+
+
+def known(split, threat: Threat) -> Knowledge:
+    oracle = oracle_of(split.client)
+    return grant(
+        threat, oracle=oracle, auxiliary=DATA.auxiliary, selection=DATA.selection, n_classes=3, head=split.server
+    )
+
+
+def reachable(root: object) -> list[Tensor]:
+    """Every tensor that can be reached from an object, however deep, but not through code."""
+    seen, found, todo = set(), [], [root]
+    while todo:
+        each = todo.pop()
+        is_code = isinstance(each, type | type(gc)) or (callable(each) and not isinstance(each, nn.Module))
+        if id(each) in seen or is_code:
+            continue
+        seen.add(id(each))
+        if isinstance(each, Tensor):
+            found.append(each)
+        todo += gc.get_referents(each)
+    return found
+
+
+def test_no_weight_of_the_client_can_be_reached(split):
+    granted = reachable(known(split, FREE))
+    secret = [value for value in split.client.state_dict().values() if value.is_floating_point()]
+    assert len(granted) > len(secret)
+    for value in secret:
+        assert not any(tensor.shape == value.shape and torch.equal(tensor, value) for tensor in granted)
+    white = reachable(known(split, Threat()))  # the same search finds them where they are granted
+    assert any(tensor.shape == secret[0].shape and torch.equal(tensor, secret[0]) for tensor in white)
+
+
+def test_a_family_is_told_by_its_layers_and_its_seed(split):
+    family = Family(split.client)
+    one, same, other = family.fresh(0).state_dict(), family.fresh(0).state_dict(), family.fresh(1).state_dict()
+    assert one.keys() == split.client.state_dict().keys()
+    assert all(torch.equal(value, same[name]) for name, value in one.items())
+    assert not torch.equal(one["encoder.body.0.weight"], other["encoder.body.0.weight"])
+    assert str(family.fresh(0)) == str(split.client)
+
+
+@pytest.mark.parametrize("reference", [small_cnn, vit])
+def test_every_number_of_a_network_is_drawn_anew(reference):
+    torch.manual_seed(0)
+    image = (1, 16, 16)
+    network = reference(n_classes=3, image_shape=image)
+    with torch.no_grad():
+        for number in [*network.parameters(), *network.buffers()]:
+            if number.is_floating_point():
+                number.uniform_(3, 4)
+    normalize = Normalize(mean=(0.5,), std=(0.25,))
+    client = cut(network, after=reference.cut, normalize=normalize, example=torch.zeros(2, *image)).client
+    fresh = Family(client).fresh(0).state_dict()
+    for name, value in fresh.items():
+        if value.is_floating_point() and value.numel() > 1:
+            assert not torch.equal(value, client.state_dict()[name]), name
+            assert value.abs().max() < 3, name
+    assert torch.equal(next(v for n, v in fresh.items() if n.endswith("std")).flatten(), torch.tensor([0.25]))
+
+
+def test_with_the_server_s_head_the_shadow_speaks_the_victim_s_language(split):
+    x, y = DATA.victims.images(), DATA.victims.labels
+    understood = {}
+    for head, threat in ((True, HEAD), (False, FREE)):
+        shadow = ShadowAttack(head=head, batch=64, plan=QUICK).shadow(known(split, threat), Course(seed=0))
+        with torch.no_grad():
+            logits = split.server(shadow(x, source=SeededSource(0)))
+        understood[head] = (logits.argmax(1) == y).float().mean().item()
+    assert understood[True] > 0.9
+    assert understood[False] < 0.7
+
+
+def test_the_server_s_head_is_left_as_it_was(split):
+    before = {name: value.clone() for name, value in split.server.state_dict().items()}
+    ShadowAttack(head=True, batch=64, plan=QUICK).shadow(known(split, HEAD), Course(seed=0))
+    assert all(torch.equal(value, before[name]) for name, value in split.server.state_dict().items())
+    assert all(parameter.requires_grad for parameter in split.server.parameters())
+
+
+def test_the_head_must_be_granted(split):
+    oracle = oracle_of(split.client)
+    with pytest.raises(UsageError, match="needs the server's half"):
+        grant(HEAD, oracle=oracle, auxiliary=DATA.auxiliary, selection=DATA.selection)
+    assert known(split, FREE).head is None
+
+
+def test_images_without_labels_make_no_shadow(split):
+    oracle = oracle_of(split.client)
+    plain = grant(FREE, oracle=oracle, auxiliary=DATA.auxiliary.unlabeled(), selection=DATA.selection, n_classes=3)
+    with pytest.raises(UsageError, match="needs labeled images"):
+        ShadowAttack().fit(plain, seed=0)
