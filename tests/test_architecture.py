@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "private_attention": {"dp"},
     "split": {"mechanisms"},
     "regularizers": {"networks"},
-    "bounds": {"dp", "mechanisms", "split", "data"},
+    "bounds": {"dp", "mechanisms", "metrics", "split", "data"},
     "training": {"data", "mechanisms", "networks", "regularizers", "split"},
     "attacks": {"data", "mechanisms", "metrics", "networks", "split", "training"},
     "evaluation": {"attacks", "bounds", "data", "dp", "metrics", "split"},

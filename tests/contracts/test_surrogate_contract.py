@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from references.steps import make_step
-from splitveil.mixtures import Mixture, log_density
+from splitveil.mixtures import Mixture, leak_nats, log_density
 from splitveil.regularizers import entropy
 from splitveil.regularizers.base import Regularizer
 from splitveil.regularizers.entropy import Fitting, Gates, KMeans, MixturePrior, Share, Slots, Snr, Surrogate
 from splitveil.regularizers.entropy.covariance import Correlated
-from splitveil.regularizers.entropy.information import density, leak_nats
+from splitveil.regularizers.entropy.information import density
 from splitveil.regularizers.entropy.members import assemble
 from splitveil.regularizers.entropy.moments import moments
 

@@ -2,5 +2,16 @@
 
 from splitveil.mixtures.clustering import Clusters, kmeans
 from splitveil.mixtures.gaussian import Fitted, Mixture, fit_mixture, log_density, log_joint
+from splitveil.mixtures.leak import leak_nats, without_noise
 
-__all__ = ["Clusters", "Fitted", "Mixture", "fit_mixture", "kmeans", "log_density", "log_joint"]
+__all__ = [
+    "Clusters",
+    "Fitted",
+    "Mixture",
+    "fit_mixture",
+    "kmeans",
+    "leak_nats",
+    "log_density",
+    "log_joint",
+    "without_noise",
+]

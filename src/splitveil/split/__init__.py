@@ -4,6 +4,7 @@ from splitveil.split.bottleneck import Bottleneck
 from splitveil.split.cutting import cut, names_to_cut
 from splitveil.split.halves import Client, Server, Split
 from splitveil.split.normalize import Normalize
+from splitveil.split.probe import evaluating
 from splitveil.split.returning import Returning
 
-__all__ = ["Bottleneck", "Client", "Normalize", "Returning", "Server", "Split", "cut", "names_to_cut"]
+__all__ = ["Bottleneck", "Client", "Normalize", "Returning", "Server", "Split", "cut", "evaluating", "names_to_cut"]

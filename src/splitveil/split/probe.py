@@ -57,7 +57,7 @@ def _run(module: nn.Module, example: Tensor) -> object:
     first = next(module.parameters(), None)
     placed = example if first is None else example.to(first.device, first.dtype)
     try:
-        with _evaluating(module), torch.no_grad():
+        with evaluating(module), torch.no_grad():
             return module(placed)
     except UsageError:
         raise
@@ -68,7 +68,8 @@ def _run(module: nn.Module, example: Tensor) -> object:
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards every submodule is in the mode it was in."""
     was_training = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

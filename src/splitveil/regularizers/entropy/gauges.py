@@ -9,8 +9,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from splitveil.mixtures import leak_nats
 from splitveil.regularizers.entropy.groupings.plain import whole
-from splitveil.regularizers.entropy.information import density, leak_nats, membership_nats, spread_nats, worst_gap
+from splitveil.regularizers.entropy.information import density, membership_nats, spread_nats, worst_gap
 from splitveil.regularizers.entropy.members import Members, total
 from splitveil.regularizers.entropy.moments import Moments, moments
 from splitveil.regularizers.entropy.reading import Reading

@@ -8,13 +8,12 @@
 S alone bounds nothing. In-sample values flatter; a reported bound is L on data that fitted neither q nor the encoder.
 """
 
-import math
-
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from splitveil.mixtures import Mixture, log_density
+from splitveil.mixtures import Mixture
+from splitveil.mixtures import leak_nats as leak_nats
 from splitveil.regularizers.entropy.groupings.base import Groups
 from splitveil.regularizers.entropy.members import Members, total
 from splitveil.regularizers.entropy.moments import TINY, Moments
@@ -41,23 +40,6 @@ def density(members: Members, moments: Moments) -> Mixture:
     """q of every row: the groups as a mixture, before noise is added to its variances."""
     weight = moments.mass / members.count.clamp_min(1).unsqueeze(-1)
     return Mixture(weight.clamp_min(TINY).log(), moments.mean, moments.var)
-
-
-def leak_nats(
-    z: Float[Tensor, "member dim"],
-    row: Int[Tensor, "member"],
-    mixture: Mixture,
-    noise: Float[Tensor, "member dim"],
-    *,
-    noise_var: float,
-) -> Float[Tensor, "member"]:
-    """log N(z + σn; z, σ²I) − log q(z + σn) of each member, for one draw of standard normal `noise`.
-
-    Its mean over members the mixture was not fitted to, and over noise, bounds I(x; z_sent | y) from above.
-    """
-    dim = z.shape[1]
-    channel = -0.5 * (noise.square().sum(-1) + dim * math.log(2 * math.pi * noise_var))
-    return channel - log_density(z + noise_var**0.5 * noise, row, mixture, noise_var=noise_var)
 
 
 def worst_gap(members: Members, moments: Moments) -> Float[Tensor, "row"]:

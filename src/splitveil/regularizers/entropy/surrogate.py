@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from splitveil.mixtures import leak_nats
 from splitveil.randomness import stream
 from splitveil.regularizers.base import Progress, Step
 from splitveil.regularizers.entropy.adam import Adam
@@ -28,7 +29,7 @@ from splitveil.regularizers.entropy.gauges import measure
 from splitveil.regularizers.entropy.groupings.base import Grouping, Groups, Rule, Space
 from splitveil.regularizers.entropy.groupings.plain import whole
 from splitveil.regularizers.entropy.hinge import Hinge, Information
-from splitveil.regularizers.entropy.information import density, leak_nats, spread_nats
+from splitveil.regularizers.entropy.information import density, spread_nats
 from splitveil.regularizers.entropy.members import Members
 from splitveil.regularizers.entropy.meter import Draws, Entry, Meter, Metered, Purpose, Worth
 from splitveil.regularizers.entropy.parallel import World, agree, world

@@ -18,10 +18,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splitveil.check import at_least
-from splitveil.mixtures import Mixture, log_joint
+from splitveil.mixtures import Mixture, leak_nats, log_joint
 from splitveil.regularizers.base import Step
 from splitveil.regularizers.entropy.groupings.base import Space, soft
-from splitveil.regularizers.entropy.information import leak_nats
 from splitveil.regularizers.entropy.members import Members, total
 from splitveil.regularizers.entropy.meter import Draws, Entry, Meter, Metered, Purpose, Worth
 from splitveil.regularizers.entropy.moments import TINY, Moments, moments

@@ -1,0 +1,80 @@
+"""An error no attack on these images can go below: two images that look alike on the wire cannot both be right.
+
+    x, x' two images of one class, drawn alike;   δ = ‖c(x) − c(x')‖ √T / σ
+    MSE ≥ E[ g(δ) ‖x − x'‖²/d ]          g(δ) = ½ ∫ pq/(p + q) = ¼ e^(−δ²/8) E_t sech(δt/2),   p, q = N(0,1), N(δ,1)
+
+Proof: whatever an attack answers, a, after seeing s, p‖a − x‖² + q‖a − x'‖² ≥ pq/(p + q) ‖x − x'‖²; integrate over s
+and average over pairs, in which each image stands on both sides equally often. No density of images is assumed, and the
+attack may know the class. It says something only where the noise is about as large as the distance between features:
+g(0) = 1/4 gives half the variance within a class, and g(10) is below 1e-6.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from splitveil.bounds.base import MSE, Bound, Kind, Side
+from splitveil.bounds.channel import CHUNK
+from splitveil.bounds.parts import Encoded
+from splitveil.check import UsageError, at_least
+from splitveil.data import Part
+from splitveil.metrics import interval
+from splitveil.randomness import stream
+
+FARTHEST = 20.0  # g(20) < 1e-22: counted as 0, which only lowers the bound
+NODES = 1601  # of a trapezoid on ±8: its error is below 1e-15 for every δ < 20, since sech is analytic near the line
+
+HOLDS_IF = ("the images are drawn as those it was read on", "the interval, over pairs of images, holds")
+
+
+@torch.no_grad()
+def two_point(known: Encoded, images: Part, *, releases: int = 1, seed: int = 0) -> Bound:
+    """The bound on the MSE of every attack, estimated on disjoint pairs of `images`, which `known.read` encodes."""
+    at_least("releases", releases, 1)
+    one, other = pairs(known.read.classes, stream(seed, "bounds", "pairs"))
+    z, std = known.read.z.double(), known.channel.std_after(releases)
+    span = interval(blur((z[one] - z[other]).norm(dim=1) / std) * _apart(images, one, other))
+    return Bound(
+        name="two points",
+        quantity=MSE,
+        value=span.mean,
+        side=Side.AT_LEAST,
+        kind=Kind.SAMPLED,
+        holds_if=HOLDS_IF,
+        interval=(span.low, span.high),
+        releases=releases,
+    )
+
+
+def blur(distance: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
+    """g(δ): between 1/4, nothing can be told, and 0.
+
+    >>> blur(torch.tensor([0.0, 30.0], dtype=torch.float64)).tolist()
+    [0.25, 0.0]
+    """
+    t = torch.linspace(-8, 8, NODES, dtype=distance.dtype, device=distance.device)
+    weight = torch.exp(-t.square() / 2)
+    near = distance.clamp_max(FARTHEST)
+    mean = torch.cosh(near[:, None] * t / 2).reciprocal() @ (weight / weight.sum())
+    return torch.where(distance < FARTHEST, torch.exp(-near.square() / 8) * mean / 4, torch.zeros_like(near))
+
+
+def _apart(images: Part, one: Tensor, other: Tensor) -> Float[Tensor, " pair"]:
+    """‖x − x'‖²/d."""
+    chunks = zip(torch.split(one, CHUNK), torch.split(other, CHUNK), strict=True)
+    return torch.cat([(images.images(a) - images.images(b)).double().square().flatten(1).mean(1) for a, b in chunks])
+
+
+def pairs(
+    labels: Int[Tensor, " image"], generator: torch.Generator
+) -> tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]:
+    """Places of random disjoint pairs of one class."""
+    mixed = torch.randperm(len(labels), generator=generator, device=generator.device).to(labels.device)
+    order = mixed[torch.argsort(labels[mixed], stable=True)]
+    count = torch.bincount(labels)
+    rank = torch.arange(len(labels), device=labels.device) - (count.cumsum(0) - count)[labels[order]]
+    first = (rank % 2 == 0) & (rank + 1 < count[labels[order]])
+    if not bool(first.any()):
+        raise UsageError(f"a pair needs two images of one class, got {len(labels)} images and no such pair")
+    place = first.nonzero()[:, 0]
+    return order[place], order[place + 1]
