@@ -1,0 +1,126 @@
+"""How likely what was seen is, given an image: what every white-box attack descends.
+
+    misfit(x) = −log p(z_sent | x) + const = Σ_t Σ_i −log mean_k exp(−(m_k(f(x))_i − z_sent_ti)² / 2s²)
+
+f is the encoder in eval mode. m_k is the mechanism with its additive noise left out (s stands for it) and everything
+else random in it drawn for the k-th time, the same for all inputs. Without such a part one m says it all and the sum
+over releases is T ‖m(f(x)) − z̄‖² / 2s². With dropout a coordinate that arrived as 0 is explained by a draw that dropped
+it, so it does not pull x anywhere: the mean stands inside the logarithm.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from splitveil.attacks.oracle import Releases, evaluating
+from splitveil.mechanisms import Chain, Gaussian, Laplace, Mechanism, Noise
+from splitveil.randomness import NoiseSource, SeededSource
+from splitveil.split import Client
+from splitveil.types import Features, Images
+
+EXACT = 0.03  # s of a client without additive noise, in standard deviations of its features
+
+Loss = Literal["likelihood", "features"]
+Misfit = Float[Tensor, " batch"]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Releases as the likelihood needs them: their mean where that says it all, otherwise each of them."""
+
+    z_sent: Releases
+    count: int  # releases that each of them stands for
+
+    def rows(self, rows: slice | Tensor) -> "Heard":
+        """The same for some of the inputs."""
+        return Heard(self.z_sent[:, rows], self.count)
+
+    def __len__(self) -> int:
+        return self.z_sent.shape[1]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """The path from an image to what is seen of it."""
+
+    client: Client
+    variance: float  # s²
+    draws: int = 1  # of what is random beside additive noise
+    seed: int = 0
+
+    def hear(self, z_sent: Releases) -> Heard:
+        """What `misfit` compares with."""
+        if is_scattered(self.client.mechanism):
+            return Heard(z_sent, 1)
+        return Heard(z_sent.mean(0, keepdim=True), len(z_sent))
+
+    def encode(self, x: Images) -> Features:
+        """f(x) as deployed: eval mode, its own precision. Gradients pass to x."""
+        with evaluating(self.client), torch.autocast(x.device.type, enabled=False):
+            return self.client.encode(x)
+
+    def expect(self, x: Images) -> Features:
+        """What is sent of these images, its additive noise left out."""
+        z = self.encode(x)
+        drawn = draw_scatter(
+            self.client.mechanism, (1, *z.shape[1:]), SeededSource(self.seed, "expect"), device=z.device
+        )
+        return self._send(z, drawn)
+
+    def misfit(self, x: Images, heard: Heard, *, step: int = 0, more: Tensor | float = 0.0) -> Misfit:
+        """−log likelihood of each image; `more` is variance beside s², per feature or for all."""
+        z, variance = self.encode(x), self.variance / heard.count + more
+        if not is_scattered(self.client.mechanism):
+            return ((self._send(z, ()) - heard.z_sent[0]).square() / (2 * variance)).flatten(1).sum(1)
+        source = SeededSource(self.seed, "mechanism", step)
+        drawn = draw_scatter(self.client.mechanism, (self.draws, *z.shape[1:]), source, device=z.device)
+        sent = torch.stack([self._send(z, tuple(part[k : k + 1] for part in drawn)) for k in range(self.draws)])
+        fits = -(sent[:, None] - heard.z_sent).square() / (2 * variance)  # draw, release, batch, features
+        return -fits.logsumexp(0).transpose(0, 1).flatten(1).sum(1)
+
+    def _send(self, z: Features, drawn: Noise) -> Features:
+        noise = drawn or draw_scatter(self.client.mechanism, (1, *z.shape[1:]), _Silence(), device=z.device)
+        return self.client.mechanism.send(z, tuple(part.expand_as(z) for part in noise))
+
+
+def channel_of(client: Client, z_sent: Releases, *, loss: Loss, draws: int, seed: int) -> Channel:
+    """The channel of a client; `z_sent` are releases of the attacker's own images, for the units.
+
+    `features` knows no noise: s is the features' own standard deviation, and all depends on a prior's weight.
+    """
+    std = z_sent[0].std(0).square().mean().sqrt().item()
+    known = client.mechanism.noise_std or EXACT * std
+    unit = known if loss == "likelihood" else std
+    return Channel(client, max(unit, torch.finfo(torch.float32).tiny ** 0.5) ** 2, draws, seed)
+
+
+def is_scattered(mechanism: Mechanism) -> bool:
+    """Whether anything but additive noise is random in it.
+
+    >>> is_scattered(Gaussian(std=0.1))
+    False
+    """
+    if isinstance(mechanism, Chain):
+        return any(is_scattered(part) for part in mechanism)
+    return mechanism.is_random and not isinstance(mechanism, Gaussian | Laplace)
+
+
+def draw_scatter(mechanism: Mechanism, shape: tuple[int, ...], source: NoiseSource, *, device: torch.device) -> Noise:
+    """The mechanism's noise with every additive part at zero."""
+    if isinstance(mechanism, Chain):
+        return tuple(part for each in mechanism for part in draw_scatter(each, shape, source, device=device))
+    drawn = mechanism.draw(shape, source, device=device)
+    return tuple(map(torch.zeros_like, drawn)) if isinstance(mechanism, Gaussian | Laplace) else drawn
+
+
+class _Silence(NoiseSource):
+    """Zeros, for mechanisms whose draws are all additive."""
+
+    def normal(self, shape: object, *, device: torch.device) -> Tensor:
+        return torch.zeros(tuple(shape), device=device)  # type: ignore[arg-type]
+
+    def uniform(self, shape: object, *, device: torch.device) -> Tensor:
+        return torch.zeros(tuple(shape), device=device)  # type: ignore[arg-type]

@@ -1,0 +1,199 @@
+"""Search for an image that the client would have sent as what was seen.
+
+    x̂ = argmin  −log p(z_sent | x̂) + w · prior(x̂)          over pixels, whitened coordinates or a network's weights
+
+`loss="likelihood"` weighs the misfit by the mechanism's own noise, `"features"` by the spread of the features. The
+weight w, and after how many steps to stop, are chosen on selection images: every candidate of every image is a row of
+one batch. Started from a decoder, the prior is a Gaussian about what it painted, with the covariance of its errors, and
+"no step at all" is a candidate: on selection images the search is never worse than the decoder alone.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from splitveil.attacks.averaging import Averaged
+from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
+from splitveil.attacks.canvas import Canvas, PixelCanvas, gaussian_canvas, network_canvas
+from splitveil.attacks.channel import Loss, channel_of
+from splitveil.attacks.decoder import DecoderAttack
+from splitveil.attacks.descent import Descent, Tell, clock
+from splitveil.attacks.keeping import keeping
+from splitveil.attacks.knowledge import Knowledge
+from splitveil.attacks.pairs import Seen
+from splitveil.attacks.ridge import Ridge
+from splitveil.check import UsageError, at_least, one_of, positive
+from splitveil.fitting import Check, Plan
+from splitveil.metrics import mse
+from splitveil.randomness import SeededSource
+from splitveil.types import Images
+
+Start = Literal["mean", "noise", "affine", "decoder"]
+Prior = Literal["tv", "gaussian", "deep-image-prior", "none"]
+
+N_OWN = 2000  # auxiliary images that units, means and covariances are taken from
+CHUNK = 500  # inputs at once
+WEIGHTS: dict[Prior, tuple[float, ...]] = {
+    "tv": (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    "gaussian": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    "deep-image-prior": (0.0,),
+    "none": (0.0,),
+}
+RATES: dict[Prior, float] = {"tv": 0.03, "gaussian": 0.1, "deep-image-prior": 0.01, "none": 0.03}
+STOPS: dict[Prior, tuple[float, ...]] = {  # shares of the steps after which it may be best to stop
+    "tv": (1.0,),
+    "gaussian": (1.0,),
+    "deep-image-prior": (0.1, 0.2, 0.3, 0.5, 0.7, 1.0),
+    "none": (0.1, 0.3, 1.0),
+}
+SHORT_OF_DECODER = (0.0, 0.1, 0.3, 1.0)  # the same, from a decoder on
+
+
+def _decoder() -> DecoderAttack:
+    return DecoderAttack("residual", batch=512, plan=Plan(steps=5000, lr=3e-3, ema=0.998, check_every=100))
+
+
+@final
+@dataclass(frozen=True)
+class OptimizationAttack(Attack):
+    """Descend −log likelihood plus a prior, for all victims at once."""
+
+    prior: Prior = "tv"
+    loss: Loss = "likelihood"
+    start: Start = "affine"
+    steps: int = 500
+    lr: float | None = None  # None: what suits the prior
+    expectation: int = 8  # draws of a mechanism that is random beside additive noise
+    n_tuned: int = 64  # selection images that choose the weight and when to stop
+    width: int = 24  # of the deep image prior
+    decoder: DecoderAttack = field(default_factory=_decoder)  # that a search may start from
+
+    def __post_init__(self) -> None:
+        one_of("prior", self.prior, tuple(WEIGHTS))
+        one_of("loss", self.loss, ("likelihood", "features"))
+        one_of("start", self.start, ("mean", "noise", "affine", "decoder"))
+        for name in ("steps", "expectation", "n_tuned", "width"):
+            at_least(name, getattr(self, name), 1)
+        if self.lr is not None:
+            positive("lr", self.lr)
+        if self.start == "decoder" and self.decoder.labels:
+            raise UsageError("an optimization starts from a decoder without labels, got one with; leave labels out")
+
+    @property
+    def name(self) -> str:
+        if self.start == "decoder":
+            return "optimization-decoder"
+        words = {"tv": "tv", "gaussian": "likelihood", "deep-image-prior": "dip", "none": "plain"}
+        return f"optimization-{words[self.prior]}" + "-features" * (self.loss == "features")
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset({Need.PAIRS, Need.CLIENT})
+
+    def _fit(self, known: Knowledge, course: Course) -> Inverter:
+        assert known.pairs is not None and known.selection is not None and known.client is not None  # noqa: PT018
+        n_own = torch.arange(min(N_OWN, len(known.pairs)), device=known.pairs.device)
+        own = known.pairs.draw(n_own, source=SeededSource(course.seed, "own"), augment=self.start == "decoder")
+        begin = _Begin(own.x.mean(0, keepdim=True), self._first(known, len(own.seen.z_sent), course))
+        channel = channel_of(known.client, own.seen.z_sent, loss=self.loss, draws=self.expectation, seed=course.seed)
+        canvas = self._canvas(own.x - begin(own.seen), course.seed)
+        descent = Descent(channel, canvas, self.steps, self.lr or RATES[self.prior])
+        start = torch.zeros(1, canvas.size, device=own.x.device)
+        if self.start == "noise":
+            start = canvas.settle(begin.mean, canvas.noise(course.seed, device=own.x.device))
+        search = _Search(descent, begin, start)
+        selection = known.selection.first(self.n_tuned, source=SeededSource(course.seed, "selection"))
+        return keeping(_tune(search, selection.x, selection.seen, self._candidates(), course), course.state)
+
+    def _first(self, known: Knowledge, releases: int, course: Course) -> Inverter | None:
+        if self.start in ("mean", "noise"):
+            return None
+        first: Attack = self.decoder if self.start == "decoder" else Ridge()
+        first = first if releases == 1 else Averaged(first, releases)
+        return first.fit(known, seed=course.seed, watch=course.watch, state=course.state)
+
+    def _canvas(self, gaps: Images, seed: int) -> Canvas:
+        """`gaps` are what a start still lacks, on auxiliary images."""
+        image_shape = (gaps.shape[1], gaps.shape[2], gaps.shape[3])
+        match self.prior:
+            case "gaussian":
+                return gaussian_canvas(gaps)
+            case "deep-image-prior":
+                return network_canvas(image_shape, width=self.width, seed=seed, device=gaps.device)
+            case _:
+                return PixelCanvas(image_shape, has_variation=self.prior == "tv")
+
+    def _candidates(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """Weights, and numbers of steps."""
+        stops = SHORT_OF_DECODER if self.start in ("affine", "decoder") else STOPS[self.prior]
+        return WEIGHTS[self.prior], tuple(dict.fromkeys(round(share * self.steps) for share in stops))
+
+
+@dataclass(frozen=True)
+class _Begin:
+    """Where each search begins: the mean image, or what a decoder paints."""
+
+    mean: Images
+    decoder: Inverter | None
+
+    def __call__(self, seen: Seen) -> Images:
+        if self.decoder is None:
+            return self.mean.expand(seen.z_sent.shape[1], -1, -1, -1)
+        return self.decoder(seen)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Everything but the weight and the number of steps."""
+
+    descent: Descent
+    begin: _Begin
+    start: Tensor
+
+    def __call__(
+        self, seen: Seen, weights: tuple[float, ...], stops: tuple[int, ...], tell: Tell | None = None
+    ) -> dict[tuple[float, int], Images]:
+        """The answers to each weight and number of steps."""
+        n = len(weights)
+        base = self.begin(seen)
+        heard = self.descent.channel.hear(seen.z_sent.repeat(1, n, *[1] * (seen.z_sent.ndim - 2)))
+        weight = torch.tensor(weights, device=base.device).repeat_interleave(len(base))
+        answers = self.descent.run(self.start, base.repeat(n, 1, 1, 1), heard, weight, marks=stops, tell=tell)
+        return {(weights[i], stop): part for stop, x_hat in answers.items() for i, part in enumerate(x_hat.chunk(n))}
+
+
+def _tune(
+    search: _Search, x: Images, seen: Seen, candidates: tuple[tuple[float, ...], tuple[int, ...]], course: Course
+) -> "_Optimized":
+    """Try every candidate on selection images and keep the best."""
+    seconds, watch = clock(), course.watch
+    prior = mse(x, search.begin(seen)).mean().item()
+
+    def tell(step: int, energy: float) -> None:
+        if watch is not None:
+            watch(Check(step, energy, prior, seconds()))
+
+    tried = search(seen, *candidates, tell=tell)
+    scores = {key: mse(x, x_hat).mean().item() for key, x_hat in tried.items()}
+    weight, stop = min(scores, key=scores.__getitem__)
+    health = Health(selection_mse=scores[weight, stop], steps=stop)
+    if watch is not None:
+        watch(Check(stop, 0.0, scores[weight, stop], seconds()))
+    return _Optimized(search, weight, stop, health)
+
+
+@final
+class _Optimized(Inverter):
+    def __init__(self, search: _Search, weight: float, stop: int, health: Health) -> None:
+        self._search, self.weight, self.stop, self._health = search, weight, stop, health
+
+    @property
+    def health(self) -> Health:
+        return self._health
+
+    def __call__(self, seen: Seen) -> Images:
+        rows = [slice(i, i + CHUNK) for i in range(0, seen.z_sent.shape[1], CHUNK)]
+        parts = [self._search(Seen(seen.z_sent[:, row]), (self.weight,), (self.stop,)) for row in rows]
+        return torch.cat([part[self.weight, self.stop] for part in parts])
