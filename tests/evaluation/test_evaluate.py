@@ -21,6 +21,7 @@ from splitveil.attacks import (
     Ridge,
     Threat,
 )
+from splitveil.bounds import MSE, Bound, Kind, Parts, Side, bounds_of, known_prior
 from splitveil.check import UsageError
 from splitveil.data import Part
 from splitveil.evaluation import Result, Roles, Suite, Trial, evaluate
@@ -274,13 +275,27 @@ def test_an_attack_that_fails_on_an_undefended_client_is_flagged(result):
         assert FlagName.FAILS_UNDEFENDED not in found.not_checked
 
 
-def test_an_error_below_a_proved_bound_is_flagged():
-    class Bound:
-        value, side, kind = 1.0, "at_least", "proved"
+@pytest.mark.parametrize(
+    ("kind", "is_flagged"),
+    [(Kind.PROVED, True), (Kind.SAMPLED, True), (Kind.ASYMPTOTIC, False), (Kind.HEURISTIC, False)],
+)
+def test_an_error_below_a_bound_is_flagged_if_the_bound_is_proved(kind, is_flagged):
+    impossible = Bound("test", MSE, 1.0, Side.AT_LEAST, kind, ("nothing",), interval=(0.9, 1.1))
+    found = evaluate(WORLD.client(), RIDGE, ROLES, bounds=[impossible])
+    assert (FlagName.BELOW_BOUND in names(found)) is is_flagged
+    assert (FlagName.BELOW_BOUND in found.not_checked) is not is_flagged
+    assert found.bounds == (impossible,)
 
-    found = evaluate(WORLD.client(), RIDGE, ROLES, bounds=[Bound()])
-    assert FlagName.BELOW_BOUND in names(found)
+
+def test_the_client_s_own_bounds_raise_no_flag_and_stand_in_the_result():
+    client = WORLD.client()
+    parts = Parts(ROLES.private, ROLES.auxiliary, ROLES.victims, 2)
+    prior = torch.linalg.inv(WORLD.covariance)
+    bounds = [*bounds_of(client, parts, releases=(1, 4)), known_prior(client, parts, prior)]
+    found = evaluate(client, TINY, ROLES, bounds=bounds)
+    assert not any(FlagName.BELOW_BOUND in names(found, attack.name) for attack in found.attacks)
     assert FlagName.BELOW_BOUND not in found.not_checked
+    assert Result.from_json(found.to_json()).bounds == tuple(bounds)
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,18 @@
 """Each flag: a case that must raise it and one that must not."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pytest
 
 from splitveil.attacks import Health
+from splitveil.bounds import MSE, Bound, Kind, Side
 from splitveil.evaluation import flags
 from splitveil.evaluation.flags import FlagName
 from splitveil.metrics import Interval
 
 
-@dataclass(frozen=True)
-class Floor:
-    value: float
-    side: str = "at_least"
-    kind: str = "proved"
+def floor(value: float, *, side: Side = Side.AT_LEAST, kind: Kind = Kind.PROVED, releases: int = 1) -> Bound:
+    return Bound("test", MSE, value, side, kind, (), releases=releases)
 
 
 def around(mean: float, half: float = 0.001) -> Interval:
@@ -34,7 +32,7 @@ CASES = [
     ),
     (FlagName.UNSTABLE, flags.unstable, ([0.010, 0.012],), ([0.010, 0.0105],)),
     (FlagName.NO_AVERAGING, flags.no_averaging, (True, [1, 1]), (True, [1, 16])),
-    (FlagName.BELOW_BOUND, flags.below_bound, (around(0.01), [Floor(0.02)]), (around(0.01), [Floor(0.0105)])),
+    (FlagName.BELOW_BOUND, flags.below_bound, (around(0.01), [floor(0.02)]), (around(0.01), [floor(0.0105)])),
 ]
 
 
@@ -59,9 +57,23 @@ def test_a_flag_is_raised_where_it_must_and_only_there(name, judge, bad, good):
         (flags.unstable, ([0.01],)),  # one seed
         (flags.no_averaging, (False, [1])),  # nothing to average
         (flags.below_bound, (around(0.01), [])),  # no bound
-        (flags.below_bound, (around(0.01), [Floor(0.02, kind="heuristic")])),
-        (flags.below_bound, (around(0.01), [Floor(0.02, side="at_most")])),
+        (flags.below_bound, (around(0.01), [floor(0.02, kind=Kind.HEURISTIC)])),
+        (flags.below_bound, (around(0.01), [floor(0.02, kind=Kind.ASYMPTOTIC)])),
+        (flags.below_bound, (around(0.01), [floor(0.02, side=Side.AT_MOST)])),
+        (flags.below_bound, (around(0.01), [replace(floor(0.02), quantity="MSE on x + u")])),
     ],
 )
 def test_what_cannot_be_judged_raises_nothing(judge, arguments):
     assert judge(*arguments) is None
+
+
+def test_a_bound_that_was_estimated_judges_by_the_end_that_claims_less():
+    sampled = replace(floor(0.02), kind=Kind.SAMPLED, interval=(0.0105, 0.03))
+    assert flags.below_bound(around(0.01), [sampled]) is None
+    assert flags.below_bound(around(0.01), [replace(sampled, interval=(0.0115, 0.03))]) is not None
+
+
+def test_a_bound_for_many_releases_judges_attacks_that_saw_fewer_but_not_more():
+    many = floor(0.02, releases=4)
+    for releases, is_raised in ((1, True), (4, True), (16, False)):
+        assert (flags.below_bound(around(0.01), [many], releases=releases) is not None) is is_raised

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from splitveil.bounds import MSE, Bound, Kind, Side
 from splitveil.check import UsageError
 from splitveil.evaluation import AttackResult, Flag, FlagName, InferenceResult, Result
 from splitveil.metrics import Interval
@@ -46,6 +47,10 @@ RESULT = Result(
     lpips_upsampled=True,
     device="cpu",
     versions={"torch": "2"},
+    bounds=(
+        Bound("local DP", "advantage", 0.3, Side.AT_MOST, Kind.PROVED, ("real arithmetic",)),
+        Bound("two points", MSE, 1e-17, Side.AT_LEAST, Kind.SAMPLED, (), interval=(0.0, 1 / 3), releases=4),
+    ),
     inferences=(
         InferenceResult("label-probe-linear", "white-box outsider", None, SPAN, 0.1, None, 2.5, None),
         InferenceResult("classifier-on-reconstruction", "white-box outsider", ATTACK.name, SPAN, 0.1, SPAN, 1.0, 7.0),
@@ -65,6 +70,10 @@ def test_json_holds_what_a_reader_needs_without_this_package():
     assert words["unreliable"] is True
     assert words["attacks"][0]["flags"][0] == {"name": "train ≪ validation", "reason": ATTACK.flags[0].reason}
     assert set(words["attacks"][0]["mse"]) == {"mean", "low", "high"}
+    assert [(bound["kind"], bound["side"]) for bound in words["bounds"]] == [
+        ("proved", "at_most"),
+        ("proved-up-to-sampling", "at_least"),
+    ]
 
 
 def test_the_headline_is_found_by_name():

@@ -2,7 +2,7 @@
 
 from splitveil.evaluation.audit import audit
 from splitveil.evaluation.evaluate import evaluate
-from splitveil.evaluation.flags import BoundLike, Flag, FlagName
+from splitveil.evaluation.flags import Flag, FlagName
 from splitveil.evaluation.play import Progress, TimeUp, Update
 from splitveil.evaluation.result import SCHEMA_VERSION, AttackResult, InferenceResult, Result
 from splitveil.evaluation.roles import Roles
@@ -13,7 +13,6 @@ __all__ = [
     "SCHEMA_VERSION",
     "SUITES",
     "AttackResult",
-    "BoundLike",
     "Flag",
     "FlagName",
     "InferenceResult",

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from splitveil.attacks import Oracle, oracle_of
+from splitveil.bounds import Bound
 from splitveil.check import UsageError
 from splitveil.data import ImageSet
-from splitveil.evaluation.flags import BoundLike
 from splitveil.evaluation.inferences import asked, judged
 from splitveil.evaluation.judges import Judges
 from splitveil.evaluation.play import Outcomes, Progress, Told, play
@@ -41,7 +41,7 @@ def evaluate(
     seeds: Sequence[int] = (0,),
     out: Path | None = None,
     undefended: Result | None = None,
-    bounds: Sequence[BoundLike] = (),
+    bounds: Sequence[Bound] = (),
     keep_samples: bool | None = None,
     progress: Progress | None = None,
     head: nn.Module | None = None,
@@ -50,7 +50,7 @@ def evaluate(
     """Attack `client` (a Client, an encoder, or any function from images to features) with every attack of `suite`.
 
     Images move to the client's device. `undefended` is the result of the same suite on an undefended client and
-    `bounds` are bounds on the MSE: with them two more flags can be judged. With `out`, finished trials are kept there,
+    `bounds` are what no attack beats: with them two more flags can be judged. With `out`, finished trials are kept there,
     one JSON each, and not run again; the result is written there too. Samples are kept unless the images show people.
     `head` is the server's half, for attackers who hold it. After `time_budget` seconds nothing more is begun: `TimeUp`.
 

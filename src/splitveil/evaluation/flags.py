@@ -7,9 +7,9 @@ could not be made (one seed, no bound, no undefended client) is listed as not ch
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
 
 from splitveil.attacks import Health
+from splitveil.bounds import Bound
 from splitveil.metrics import Interval
 
 OVERFIT = 0.5  # an error on the fitted images below this share of the selection error is memory, not inversion
@@ -39,18 +39,6 @@ class Flag:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
-
-
-@runtime_checkable
-class BoundLike(Protocol):
-    """What a flag reads of a bound on the MSE."""
-
-    @property
-    def value(self) -> float: ...
-    @property
-    def side(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
 
 
 def still_falling(health: Health) -> Flag | None:
@@ -106,9 +94,15 @@ def no_averaging(is_random: bool, releases_tried: Sequence[int]) -> Flag | None:
     return Flag(FlagName.NO_AVERAGING, "each attack saw one release of each input")
 
 
-def below_bound(mse: Interval, bounds: Sequence[BoundLike]) -> Flag | None:
+def below_bound(mse: Interval, bounds: Sequence[Bound], *, releases: int = 1) -> Flag | None:
     """The attack beats what no attack can: the bound, its assumptions or the measurement is wrong."""
-    proved = [bound.value for bound in bounds if bound.kind == "proved" and bound.side == "at_least"]
-    if not proved or mse.high >= max(proved):
+    proved = [bound for bound in bounds if judges(bound, releases)]
+    best = max(proved, key=lambda bound: bound.safe, default=None)
+    if best is None or mse.high >= best.safe:
         return None
-    return Flag(FlagName.BELOW_BOUND, f"mse {mse}, bound {max(proved):.4g}")
+    return Flag(FlagName.BELOW_BOUND, f"mse {mse}, {best.statement()} ({best.name})")
+
+
+def judges(bound: Bound, releases: int) -> bool:
+    """Whether an attack that saw so many releases can contradict the bound: what holds for more holds for fewer."""
+    return bound.is_about_attacks and bound.releases >= releases

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from splitveil.bounds import Bound
 from splitveil.check import UsageError
 from splitveil.evaluation.flags import Flag, FlagName
 from splitveil.metrics import Interval
@@ -86,6 +87,7 @@ class Result:
     device: str
     versions: dict[str, str]
     inferences: tuple[InferenceResult, ...] = ()
+    bounds: tuple[Bound, ...] = ()  # what no attack can beat, each with its kind and assumptions
     schema_version: int = SCHEMA_VERSION
 
     def attack(self, name: str) -> AttackResult:
@@ -117,8 +119,9 @@ class Result:
         lists = {name: tuple(words[name]) for name in ("image_shape", "seeds", "reasons", "not_checked")}
         attacks = tuple(_attack(each) for each in words["attacks"])
         inferences = tuple(_inference(each) for each in words["inferences"])
-        records = {"attacks": attacks, "inferences": inferences, "oracle_mse": Interval(**words["oracle_mse"])}
-        return cls(**words | lists | records)
+        bounds = tuple(Bound.from_words(each) for each in words["bounds"])
+        records = {"attacks": attacks, "inferences": inferences, "bounds": bounds}
+        return cls(**words | lists | records | {"oracle_mse": Interval(**words["oracle_mse"])})
 
     def save(self, path: Path) -> None:
         """Write it as JSON; a killed write leaves the old file."""

@@ -7,8 +7,9 @@ from statistics import fmean
 import torch
 
 from splitveil.attacks import Box, Threat
+from splitveil.bounds import Bound
 from splitveil.evaluation import flags
-from splitveil.evaluation.flags import BoundLike, Flag, FlagName
+from splitveil.evaluation.flags import Flag, FlagName
 from splitveil.evaluation.result import AttackResult, Result
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.suite import Trial
@@ -49,7 +50,7 @@ class Context:
     is_random: bool
     seeds: tuple[int, ...]
     undefended: Result | None
-    bounds: tuple[BoundLike, ...]
+    bounds: tuple[Bound, ...]
 
 
 def summarize(played: tuple[Played, ...], context: Context) -> Result:
@@ -79,6 +80,7 @@ def summarize(played: tuple[Played, ...], context: Context) -> Result:
         lpips_upsampled=is_upsampled(context.roles.auxiliary.image_shape),
         device=str(context.roles.auxiliary.device),
         versions=_versions(),
+        bounds=context.bounds,
     )
 
 
@@ -106,7 +108,7 @@ def _attack_result(each: Played, mse: dict[Trial, Interval], context: Context) -
 
 
 def _flags(each: Played, mse: dict[Trial, Interval], context: Context) -> tuple[Flag, ...]:
-    error, healths = mse[each.trial], [outcome.health for outcome in each.outcomes]
+    error, healths, threat = mse[each.trial], [outcome.health for outcome in each.outcomes], each.trial.threat
     raised = [
         next((flag for health in healths if (flag := flags.still_falling(health))), None),
         next((flag for health in healths if (flag := flags.overfitted(health))), None),
@@ -114,7 +116,7 @@ def _flags(each: Played, mse: dict[Trial, Interval], context: Context) -> tuple[
         flags.fails_undefended(_undefended_leak(each.trial, context.undefended)),
         *[flags.black_beats_white(error, mse[black]) for black in _rivals(each.trial, mse)],
         flags.unstable(each.means),
-        flags.below_bound(error, context.bounds) if each.trial.threat.releases == 1 else None,
+        None if threat.label_known else flags.below_bound(error, context.bounds, releases=threat.releases),
     ]
     return tuple(flag for flag in raised if flag is not None)
 
@@ -145,7 +147,7 @@ def _not_checked(played: tuple[Played, ...], context: Context) -> tuple[str, ...
         FlagName.FAILS_UNDEFENDED: any(_undefended_leak(t, context.undefended) is not None for t in trials),
         FlagName.BLACK_BEATS_WHITE: any(_rivals(trial, trials) for trial in trials),
         FlagName.UNSTABLE: len(context.seeds) > 1,
-        FlagName.BELOW_BOUND: any(bound.kind == "proved" and bound.side == "at_least" for bound in context.bounds),
+        FlagName.BELOW_BOUND: any(flags.judges(b, t.threat.releases) for b in context.bounds for t in trials),
     }
     return tuple(str(name) for name, was_judged in judged.items() if not was_judged)
 
