@@ -1,6 +1,7 @@
 """`splitveil attack` and `splitveil evaluate`: a finished run, measured again from its files, and attacked."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
@@ -8,8 +9,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from splitveil.bounds import Bound
 from splitveil.check import RunError
 from splitveil.cli.display import err, out, print_json
+from splitveil.cli.limits import limits_of, show_limits
 from splitveil.cli.runs import Run, device_of, open_run, refuse_ranks
 from splitveil.data import ImageSet
 from splitveil.evaluation import Result, Suite, Update, suite_named
@@ -64,12 +67,22 @@ def run_attacks(
     quiet: bool,
     seeds: Sequence[int] = (0,),
     undefended: Result | None = None,
+    bounds: Sequence[Bound] = (),
 ) -> Result:
     """Play a suite, keep every finished attack in `directory`, and show the way."""
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with AttackBar(label, quiet=quiet) as bar:
-            return run_suite(client, suite, data, seeds=seeds, out=directory, undefended=undefended, progress=bar)
+            return run_suite(
+                client,
+                suite,
+                data,
+                seeds=seeds,
+                out=directory,
+                undefended=undefended,
+                bounds=bounds,
+                progress=bar,
+            )
     except KeyboardInterrupt:
         raise RunError("interrupted; finished attacks are kept, the same command goes on with the rest") from None
 
@@ -85,6 +98,7 @@ def attack(
         typer.echo(result.to_json())
     elif not quiet:
         show_result(result)
+        show_limits(result, opened.split.client)
         out().print(f"wrote {run / 'attacks' / suite}: result.json, and pictures of the best, median and worst")
 
 
@@ -106,10 +120,13 @@ def evaluate(
     result = _attacked(opened, chosen, folder=suite, n_seeds=n_seeds, quiet=quiet or as_json)
     if as_json:
         facts = {"headline": result.headline, "leak": result.best.leak.mean, "mse": result.best.mse.mean}
-        print_json({"run": str(run), "accuracy": measured, **facts, "unreliable": list(result.reasons)})
+        limits = [asdict(bound) for bound in result.bounds]
+        told = {"unreliable": list(result.reasons), "bounds": limits}
+        print_json({"run": str(run), "accuracy": measured, **facts, **told})
     elif not quiet:
         out().print(f"accuracy on the victims {measured['victims']:.1%} (selection {measured['selection']:.1%})")
         show_result(result)
+        show_limits(result, opened.split.client)
     failed = _gates(measured["victims"], min_accuracy, result, max_leak)
     for line in failed:
         err().print(f"gate: {line}")
@@ -153,15 +170,16 @@ def _open_on(run: Path, device: str) -> Run:
 
 
 def _attacked(opened: Run, suite: Suite, *, folder: str, n_seeds: int, quiet: bool) -> Result:
-    directory = opened.directory / "attacks" / folder
+    directory, label, client = opened.directory / "attacks" / folder, opened.directory.name, opened.split.client
     return run_attacks(
-        opened.split.client,
+        client,
         opened.data,
         directory,
         suite=suite,
-        label=opened.directory.name,
+        label=label,
         quiet=quiet,
         seeds=range(n_seeds),
+        bounds=limits_of(client, opened.data, suite, label=label, quiet=quiet),
     )
 
 

@@ -49,9 +49,9 @@ def evaluate(
 ) -> Result:
     """Attack `client` (a Client, an encoder, or any function from images to features) with every attack of `suite`.
 
-    Images move to the client's device. `undefended` is the result of the same suite on an undefended client and
-    `bounds` are what no attack beats: with them two more flags can be judged. With `out`, finished trials are kept there,
-    one JSON each, and not run again; the result is written there too. Samples are kept unless the images show people.
+    Images move to the client's device. `undefended` is the result of the same suite on an undefended client, `bounds`
+    are what no attack beats: with them two more flags can be judged. With `out`, finished trials are kept there, one
+    JSON each, and not run again; the result is written there too. Samples are kept unless the images show people.
     `head` is the server's half, for attackers who hold it. After `time_budget` seconds nothing more is begun: `TimeUp`.
 
     Guarantees: the same client, data, suite and seeds give the same result, interrupted or not, but for times and

@@ -1,0 +1,78 @@
+"""Bounds on the command line: printed with kind and assumptions, kept in the result, absent with a reason."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from splitveil.bounds import Bound
+from splitveil.cli.main import run
+from splitveil.evaluation import Result
+
+MECHANISMS = {
+    "noisy": '[{"name": "clip", "radius": 2.0}, {"name": "gaussian", "std": 4.0}]',
+    "silent": "[]",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One finished run for each mechanism, on 112 tiny images."""
+    root = tmp_path_factory.mktemp("runs")
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for role, n in (("train", 64), ("auxiliary", 16), ("selection", 16), ("victims", 16)):
+        arrays[f"{role}_images"] = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8)
+        arrays[f"{role}_labels"] = np.arange(n) % 4
+    np.savez(root / "tiny.npz", **arrays)
+    for name, mechanism in MECHANISMS.items():
+        settings = (f"data.source={root / 'tiny.npz'}", "training.epochs=1", f"mechanism={mechanism}")
+        words = [word for each in (*settings, "training.batch_size=16") for word in ("-s", each)]
+        with pytest.raises(SystemExit) as stop:
+            run(["train", *words, "--device", "cpu", "--out", str(root / name), "-q"])
+        assert not stop.value.code
+    return root
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def call(*words: str) -> str:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            run([*words, "--device", "cpu"])
+        assert not stop.value.code
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_bounds_are_printed_with_kind_and_assumptions(runs: Path, call: Callable[..., str]) -> None:
+    attacks = ("--attack", "ridge", "--attack", "ridge-mean16")
+    said = call("attack", str(runs / "noisy"), "--suite", "cheap", *attacks)
+    result = Result.load(runs / "noisy" / "attacks" / "cheap" / "result.json")
+    assert {bound.releases for bound in result.bounds} == {1, 16}
+    assert {bound.name.split(",")[0] for bound in result.bounds} == {
+        "information",
+        "two points",
+        "van Trees",
+        "local DP",
+    }
+    for bound in result.bounds:
+        for words in (bound.statement(), bound.kind, bound.name, *bound.holds_if):
+            assert words in said
+    assert "no bound" not in said
+    assert "measured error below a proved bound" not in result.not_checked
+
+
+def test_a_client_without_noise_is_told_that_nothing_bounds_its_leak(runs: Path, call: Callable[..., str]) -> None:
+    said = call("attack", str(runs / "silent"), "--suite", "cheap", "--attack", "ridge")
+    assert "what no attack can beat" not in said
+    assert said.count("no bound: ") == 2
+
+
+def test_evaluate_hands_bounds_on_as_json(runs: Path, call: Callable[..., str]) -> None:
+    words = json.loads(call("evaluate", str(runs / "noisy"), "--json"))
+    found = [Bound.from_words(each) for each in words["bounds"]]
+    assert any(bound.unit == "bits" for bound in found)
