@@ -9,7 +9,7 @@ import pytest
 
 from splitveil.bounds import Bound
 from splitveil.cli.main import run
-from splitveil.evaluation import Result
+from splitveil.evaluation import Result, suite_named
 
 MECHANISMS = {
     "noisy": '[{"name": "clip", "radius": 2.0}, {"name": "gaussian", "std": 4.0}]',
@@ -24,7 +24,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     arrays = {}
     for role, n in (("train", 64), ("auxiliary", 16), ("selection", 16), ("victims", 16)):
-        arrays[f"{role}_images"] = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8)
+        arrays[f"{role}_images"] = rng.integers(0, 256, (n, 8, 8), dtype=np.uint8)
         arrays[f"{role}_labels"] = np.arange(n) % 4
     np.savez(root / "tiny.npz", **arrays)
     for name, mechanism in MECHANISMS.items():
@@ -72,7 +72,12 @@ def test_a_client_without_noise_is_told_that_nothing_bounds_its_leak(runs: Path,
     assert said.count("no bound: ") == 2
 
 
-def test_evaluate_hands_bounds_on_as_json(runs: Path, call: Callable[..., str]) -> None:
+def test_evaluate_hands_bounds_on_as_json(
+    runs: Path, call: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from splitveil.cli import attack
+
+    monkeypatch.setattr(attack, "suite_named", lambda name: suite_named(name).only(["ridge"]))
     words = json.loads(call("evaluate", str(runs / "noisy"), "--json"))
     found = [Bound.from_words(each) for each in words["bounds"]]
     assert any(bound.unit == "bits" for bound in found)
