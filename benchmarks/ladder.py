@@ -10,13 +10,10 @@ processes side by side on one device: each small network alone would leave most 
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -25,13 +22,12 @@ from typing import Any
 import numpy as np
 import torch
 from ladder_cells import Cell, Client, attack_client, make_trial, pack, train_client, unpack, weights
+from workers import claims, do, run_workers, write
 
 from splitveil.cli.runs import environment
 from splitveil.data import read
 from splitveil.metrics import interval
 
-RESERVE = 10.0  # seconds before the end in which nothing is begun
-POLL = 0.2  # seconds between two looks for work
 ATTACKS = ("residual", "unet", "conv", "ridge")  # most informative first
 
 
@@ -58,35 +54,17 @@ def worker(words: argparse.Namespace) -> None:
     data = unpack(work / "data.npz")
     if words.device != "cpu":
         data = data.to(words.device)
-    for task in claims(words, work):
-        began = time.monotonic()
-        try:
-            found = (
-                attack_client(data, task, words, work)
-                if isinstance(task, Cell)
-                else train_client(data, task, words, work)
-            )
-        except Exception:  # one broken cell must not take the others with it
-            traceback.print_exc()
-            (work / f"{task.slug}.failed").touch()
-            continue
-        facts = {"data": data.name, "data_sha256": data.sha256, "wall_seconds": round(time.monotonic() - began, 1)}
-        write(words.out / f"{task.slug}.json", found | facts | {"environment": environment()})
-        print(f"[{words.worker}] {task.slug}: {time.monotonic() - began:.1f} s", flush=True)
+    facts = {"data": data.name, "data_sha256": data.sha256}
 
+    def measure(task: Client | Cell) -> dict[str, Any]:
+        if isinstance(task, Cell):
+            return attack_client(data, task, words, work) | facts
+        return train_client(data, task, words, work) | facts
 
-def claims(words: argparse.Namespace, work: Path) -> Iterator[Client | Cell]:
-    """Tasks that can be done now, each claimed by one worker alone."""
-    while time.time() < words.deadline - RESERVE:
-        wanted = open_tasks(words, work)
-        ready = [task for task in wanted if isinstance(task, Client) or weights(task.client, work).exists()]
-        claimed = next((task for task in ready if _claim(work / f"{task.slug}.claim")), None)
-        if claimed is not None:
-            yield claimed
-        elif all((work / f"{task.slug}.claim").exists() for task in wanted):
-            return
-        else:
-            time.sleep(POLL)
+    def is_ready(task: Client | Cell) -> bool:
+        return isinstance(task, Client) or weights(task.client, work).exists()
+
+    do(claims(lambda: open_tasks(words, work), is_ready, words), measure, words)
 
 
 def open_tasks(words: argparse.Namespace, work: Path) -> list[Client | Cell]:
@@ -98,34 +76,14 @@ def open_tasks(words: argparse.Namespace, work: Path) -> list[Client | Cell]:
     return [*missing, *left]
 
 
-def _claim(path: Path) -> bool:
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
-
-
 def run(words: argparse.Namespace) -> None:
     """Start the workers, end them when the time is up, print the table."""
     words.out.mkdir(parents=True, exist_ok=True)
     work = Path(words.work)
     work.mkdir(parents=True, exist_ok=True)
-    for stale in [*work.glob("*.claim"), *work.glob("*.failed")]:
-        stale.unlink()
     pack(read(words.data), work / "data.npz")
     print(f"data read, {words.deadline - time.time():.0f} s left", flush=True)
-    command = [sys.executable, __file__, *sys.argv[1:], "--work", str(work), "--deadline", str(words.deadline)]
-    workers = [subprocess.Popen([*command, "--worker", str(i)]) for i in range(words.workers)]
-    try:
-        for process in workers:
-            process.wait(max(0.0, words.deadline - time.time()))
-    except subprocess.TimeoutExpired:
-        print("time is up", flush=True)
-    finally:
-        for process in workers:
-            process.kill()
-            process.wait()
+    run_workers(__file__, words)
     rows = table(words, work)
     command_line = f"python benchmarks/ladder.py DATA {' '.join(sys.argv[2:])}"
     write(words.out / "table.json", {"command": command_line, "rows": rows, "environment": environment()})
@@ -190,13 +148,6 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         accuracy_text = "–" if each["accuracy"] is None else f"{each['accuracy']:.1%}"
         numbers = f"{each['mse']:>8.5f} {text:>19} {each['ssim']:>6.3f} {each['lpips']:>6.3f} {each['leak']:>6.3f}"
         print(f"{head} {len(each['seeds']):>5} {accuracy_text:>6} {numbers}  {', '.join(each['flags'])}")
-
-
-def write(path: Path, words: dict[str, Any]) -> None:
-    """A whole file or none."""
-    fresh = path.with_suffix(".part")
-    fresh.write_text(json.dumps(words, indent=2) + "\n")
-    os.replace(fresh, path)
 
 
 def main() -> None:

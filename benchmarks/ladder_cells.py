@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
 from splitveil.networks import small_cnn, vgg11
 from splitveil.split import Bottleneck, Normalize, Split, cut
-from splitveil.training import Recipe, accuracy, train
+from splitveil.training import Recipe, Term, accuracy, train
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,10 @@ def make_split(data: ImageSet, client: Client) -> Split:
     )
 
 
-def train_client(data: ImageSet, client: Client, words: argparse.Namespace, work: Path) -> dict[str, Any]:
-    """Train one client, keep its weights in `work`, and say how accurate it is."""
+def train_client(
+    data: ImageSet, client: Client, words: argparse.Namespace, work: Path, terms: Sequence[Term] = ()
+) -> dict[str, Any]:
+    """Train one client, keep its weights (and the head's) in `work`, and say how accurate it is."""
     on_gpu = words.device != "cpu"
     recipe = Recipe(
         epochs=words.epochs,
@@ -75,12 +78,13 @@ def train_client(data: ImageSet, client: Client, words: argparse.Namespace, work
         seed=client.seed,
     )
     split = make_split(data, client)
-    trained = train(split, data, recipe, device=words.device)
+    trained = train(split, data, recipe, regularizers=terms, device=words.device)
     place = next(split.server.parameters()).device
     found = accuracy(split, data.victims.to(place), seed=client.seed)
-    fresh = weights(client, work).with_suffix(".part")
-    save_file({name: value.cpu().contiguous() for name, value in split.client.state_dict().items()}, fresh)
-    os.replace(fresh, weights(client, work))
+    for half, path in ((split.server, head_weights(client, work)), (split.client, weights(client, work))):
+        fresh = path.with_suffix(".part")
+        save_file({name: value.cpu().contiguous() for name, value in half.state_dict().items()}, fresh)
+        os.replace(fresh, path)
     return {
         "noise_std": client.std,
         "seed": client.seed,
@@ -93,6 +97,11 @@ def train_client(data: ImageSet, client: Client, words: argparse.Namespace, work
 def weights(client: Client, work: Path) -> Path:
     """Where a trained client is kept."""
     return work / f"{client.slug}.safetensors"
+
+
+def head_weights(client: Client, work: Path) -> Path:
+    """Where the server's half is kept."""
+    return work / f"{client.slug}.head.safetensors"
 
 
 def make_trial(cell: Cell, words: argparse.Namespace) -> Trial:

@@ -6,6 +6,7 @@
 e is the penultimate layer of C. The gallery holds other photos of the people attacked, never the photos attacked.
 """
 
+import os
 from dataclasses import dataclass, field
 from math import comb
 from pathlib import Path
@@ -74,7 +75,9 @@ class Recognition:
         plan = Plan(**{**self.plan.__dict__, "bfloat16": part.device.type == "cuda", "channels_last": True})
         fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch)
         if kept is not None:
-            save_file({k: v.contiguous() for k, v in fitted.network.state_dict().items()}, kept, {"facts": facts})
+            fresh = kept.with_name(kept.name + ".part")
+            save_file({k: v.contiguous() for k, v in fitted.network.state_dict().items()}, fresh, {"facts": facts})
+            os.replace(fresh, kept)
         return Recognizer(fitted.network)
 
     def _build(self, part: Part, n_classes: int, seed: int) -> nn.Module:

@@ -41,6 +41,10 @@ class Judges:
                     seen[f"found{k}{suffix}"] = gallery.found(images, y, k=k)
         return seen
 
+    def prepare(self, *, insider: bool) -> None:
+        """Train a judge (or find it) before it is needed."""
+        self._recognizer(insider)
+
     def _recognizer(self, insider: bool) -> Recognizer | None:
         """The one that this attacker could train; none where its images have no labels."""
         if insider not in self._known:

@@ -1,0 +1,163 @@
+"""What the table of the whole suite is made of: a client, a judge, a client's bounds, one trial, one inquiry."""
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ladder_cells import head_weights, make_split, train_client, weights
+from safetensors.torch import load_file
+
+from splitveil.attacks import Attack, Recognition, Ridge, Threat
+from splitveil.bounds import bounds_of
+from splitveil.data import ImageSet
+from splitveil.evaluation import Inquiry, Suite, Trial, evaluate, full
+from splitveil.evaluation.judges import Judges
+from splitveil.evaluation.roles import roles_of
+from splitveil.fitting import Plan
+from splitveil.regularizers import entropy
+from splitveil.regularizers.adversary import Adversary
+from splitveil.split import Split
+from splitveil.training import Term, Weight
+
+KINDS = ("noise", "surrogate", "adversary")
+RELEASES = (1, 16)  # of one input, that the bounds are for
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client to train: with noise alone, charged by a surrogate, or against a live decoder."""
+
+    kind: str
+    std: float
+    seed: int
+
+    @property
+    def slug(self) -> str:
+        return f"{self.kind}-seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A classifier that looks at the reconstructions; the same for all clients."""
+
+    insider: bool
+
+    @property
+    def slug(self) -> str:
+        return f"judge-{'insider' if self.insider else 'outsider'}"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What no attack on a client can beat."""
+
+    client: Client
+
+    @property
+    def slug(self) -> str:
+        return f"{self.client.slug}--bounds"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A trial or an inquiry to run on a client."""
+
+    client: Client
+    each: Trial | Inquiry
+
+    @property
+    def slug(self) -> str:
+        return f"{self.client.slug}--{self.each.slug}"
+
+
+def trials(words: argparse.Namespace) -> list[Trial | Inquiry]:
+    """What `full` plays, most informative first; attacks that may be shortened for a smoke test."""
+    suite = full()
+    wanted = [
+        each for each in (*suite.trials, *suite.inquiries) if not words.attacks or each.attack.name in words.attacks
+    ]
+    return [replace(each, attack=shortened(each.attack, words.attack_steps)) for each in wanted]
+
+
+def shortened(settings: S, steps: int | None) -> S:
+    """The same settings with at most so many steps, wherever steps are counted."""
+    if steps is None or not is_dataclass(settings) or isinstance(settings, type):
+        return settings
+    changes: dict[str, Any] = {}
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if field.name == "steps":
+            changes["steps"] = min(steps, value)
+        elif field.name == "check_every":
+            changes["check_every"] = min(value, max(1, steps // 2))
+        elif isinstance(value, Plan | Attack):
+            changes[field.name] = shortened(value, steps)
+    return replace(settings, **changes)  # type: ignore[type-var]
+
+
+def terms(client: Client, words: argparse.Namespace) -> Sequence[Term]:
+    """What this client's encoder is charged for."""
+    match client.kind:
+        case "surrogate":
+            surrogate = getattr(entropy, words.surrogate.replace("-", "_"))()
+            return [Term(words.surrogate, surrogate, Weight(words.surrogate_weight, warmup_epochs=2))]
+        case "adversary":
+            return [Term("adversary", Adversary(), Weight(words.adversary_weight))]
+        case _:
+            return []
+
+
+def train_one(data: ImageSet, client: Client, words: argparse.Namespace, work: Path) -> dict[str, Any]:
+    """Train a client and say how it was charged."""
+    charged = terms(client, words)
+    names = {term.name: term.weight.value for term in charged}
+    return {"client": client.kind, "charged": names} | train_client(data, client, words, work, charged)  # type: ignore[arg-type]
+
+
+def prepare_judge(data: ImageSet, judge: Judge, words: argparse.Namespace, work: Path) -> dict[str, Any]:
+    """Train a judge, to be found by every cell."""
+    Judges(_recognition(words), roles_of(data), work).prepare(insider=judge.insider)
+    return {"judge": judge.slug}
+
+
+def opened(data: ImageSet, client: Client, words: argparse.Namespace, work: Path) -> Split:
+    """A trained client with its server's half."""
+    split = make_split(data, client)  # type: ignore[arg-type]
+    split.client.load_state_dict(load_file(weights(client, work)))  # type: ignore[arg-type]
+    split.server.load_state_dict(load_file(head_weights(client, work)))  # type: ignore[arg-type]
+    return split.eval().to(words.device)
+
+
+def bound_one(data: ImageSet, task: Bounds, words: argparse.Namespace, work: Path) -> dict[str, Any]:
+    """Every bound of a client, held-out bits among them."""
+    split = opened(data, task.client, words, work)
+    found = bounds_of(split.client, data, releases=RELEASES)
+    return {"client": task.client.kind, "seed": task.client.seed, "bounds": [asdict(bound) for bound in found]}
+
+
+def attack_one(data: ImageSet, cell: Cell, words: argparse.Namespace, work: Path) -> dict[str, Any]:
+    """One trial or inquiry on one client."""
+    place, seed = work / cell.client.slug, cell.client.seed
+    place.mkdir(exist_ok=True)
+    for judge in work.glob("judge-*.safetensors"):
+        if not (place / judge.name).exists():
+            shutil.copy(judge, place / judge.name)
+    split = opened(data, cell.client, words, work)
+    if isinstance(cell.each, Inquiry):
+        suite = Suite("suite", (Trial(Ridge(), Threat()),), words.victims, inquiries=(cell.each,))
+    else:
+        suite = Suite("suite", (cell.each,), words.victims, recognition=_recognition(words))
+    result = evaluate(split.client, suite, data, seeds=(seed,), out=place, keep_samples=False, head=split.server)
+    facts = {"client": cell.client.kind, "seed": seed, "prior_mse": result.prior_mse, "n_victims": result.n_victims}
+    inferences = [asdict(each) for each in result.inferences]
+    if isinstance(cell.each, Inquiry):
+        return facts | {"inferences": inferences}
+    return facts | {"attack": asdict(result.best), "inferences": inferences, "settings": repr(cell.each.attack)}
+
+
+def _recognition(words: argparse.Namespace) -> Recognition:
+    return shortened(Recognition(), words.attack_steps)
