@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from splitveil.attacks import Averaged, Ridge, Seen, Threat, grant, oracle_of
-from splitveil.bounds import Bound, Probing, bounds_of, known_prior, parts_of
+from splitveil.bounds import Bound, Probing, bounds_of, known_prior, look, parts_of
 from splitveil.bounds.smoothing import smoothed, variance
 from splitveil.bounds.van_trees import WIDTH
 from splitveil.data import ImageSet
@@ -25,9 +25,8 @@ drawn_worlds = st.builds(
 def proved(this: LinearGaussian, data: ImageSet, releases: int) -> list[Bound]:
     """All proved bounds on the error, the one with the world's own prior among them."""
     client, prior = this.client(), torch.linalg.inv(this.covariance)
-    given_prior = known_prior(
-        client, parts_of(data), prior, releases=releases, probing=Probing(images=4, directions=None)
-    )
+    exact = look(client, parts_of(data), Probing(images=4, directions=None))
+    given_prior = known_prior(exact, prior, releases=releases)
     return [bound for bound in (*bounds_of(client, data, releases=releases), given_prior) if bound.is_about_attacks]
 
 

@@ -21,7 +21,7 @@ from splitveil.attacks import (
     Ridge,
     Threat,
 )
-from splitveil.bounds import MSE, Bound, Kind, Parts, Side, bounds_of, known_prior
+from splitveil.bounds import MSE, Bound, Kind, Parts, Side, bounds_of, known_prior, look
 from splitveil.check import UsageError
 from splitveil.data import Part
 from splitveil.evaluation import Result, Roles, Suite, Trial, evaluate
@@ -291,7 +291,7 @@ def test_the_client_s_own_bounds_raise_no_flag_and_stand_in_the_result():
     client = WORLD.client()
     parts = Parts(ROLES.private, ROLES.auxiliary, ROLES.victims, 2)
     prior = torch.linalg.inv(WORLD.covariance)
-    bounds = [*bounds_of(client, parts, releases=(1, 4)), known_prior(client, parts, prior)]
+    bounds = [*bounds_of(client, parts, releases=(1, 4)), known_prior(look(client, parts), prior)]
     found = evaluate(client, TINY, ROLES, bounds=bounds)
     assert not any(FlagName.BELOW_BOUND in names(found, attack.name) for attack in found.attacks)
     assert FlagName.BELOW_BOUND not in found.not_checked

@@ -9,7 +9,16 @@ from splitveil.bounds.jacobian import Probing
 from splitveil.bounds.local_dp import advantage, local_dp
 from splitveil.bounds.parts import Encoded, Parts, Points, encoded, parts_of
 from splitveil.bounds.two_point import two_point
-from splitveil.bounds.van_trees import choose_width, known_prior, raw, scalar_bound, smoothed, trace_bound
+from splitveil.bounds.van_trees import (
+    Looks,
+    choose_width,
+    known_prior,
+    look,
+    raw,
+    scalar_bound,
+    smoothed,
+    trace_bound,
+)
 
 __all__ = [
     "MSE",
@@ -17,6 +26,7 @@ __all__ = [
     "Channel",
     "Encoded",
     "Kind",
+    "Looks",
     "Parts",
     "Points",
     "Probing",
@@ -32,6 +42,7 @@ __all__ = [
     "information",
     "known_prior",
     "local_dp",
+    "look",
     "missing",
     "parts_of",
     "raw",

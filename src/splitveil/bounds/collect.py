@@ -31,7 +31,7 @@ def bounds_of(
         for count in counts:
             found += information(known, releases=count, seed=seed)
             found.append(two_point(known, parts.read, releases=count, seed=seed))
-        found += _van_trees(client, parts, counts, Probing(seed=seed))
+        found += _van_trees(client, parts, counts, seed)
     if local_dp.obstacle(client.mechanism) is None:
         found += [bound for count in counts for bound in local_dp.local_dp(client.mechanism, releases=count)]
     return tuple(found)
@@ -45,11 +45,9 @@ def missing(client: Client) -> tuple[str, ...]:
     return tuple(reason for reason in reasons if reason is not None)
 
 
-def _van_trees(client: Client, parts: Parts, counts: tuple[int, ...], probing: Probing) -> list[Bound]:
+def _van_trees(client: Client, parts: Parts, counts: tuple[int, ...], seed: int) -> list[Bound]:
     if roughness(client.mechanism) is not None or not has_gradient(channel_of(client), parts.read):
         return []
-    return [
-        form(client, parts, releases=count, probing=probing)
-        for count in counts
-        for form in (van_trees.smoothed, van_trees.raw)
-    ]
+    smooth, bare = (van_trees.look(client, parts, Probing(width=width, seed=seed)) for width in (van_trees.WIDTH, None))
+    forms = (van_trees.smoothed, smooth), (van_trees.raw, bare)
+    return [form(looks, releases=count) for count in counts for form, looks in forms]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from splitveil.bounds.channel import Channel
 from splitveil.bounds.smoothing import smoothed
-from splitveil.check import UsageError, at_least
+from splitveil.check import UsageError, at_least, positive
 from splitveil.data import Part
 from splitveil.randomness import NoiseSource, SeededSource
 from splitveil.types import Images
@@ -33,6 +33,8 @@ class Probing:
 
     def __post_init__(self) -> None:
         at_least("images", self.images, 1)
+        if self.width is not None:
+            positive("width", self.width)
         if self.directions is not None:
             at_least("directions", self.directions, 1)
 

@@ -9,13 +9,13 @@ grid have no density and no finite J_P, so there are three forms:
     known prior   J_P is given                                           proved
     smoothed      the input is x + u, u independent cos² noise of width w, J is taken at x + u and J_P ≼ 4π²/w² I:
                   proved, for the error on x + u. It is below Var u always: it says how much of u stays hidden
-    raw           J_P is replaced by the least that the images' variance allows: `asymptotic`, right as σ → 0
+    raw           J_P is replaced by the least that the images' covariance allows: `asymptotic`, right as σ → 0
 
 T releases: σ² becomes σ²/T.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -24,11 +24,12 @@ from torch import Tensor
 
 from splitveil.bounds.base import MSE, Bound, Kind, Side
 from splitveil.bounds.channel import Channel, channel_of, roughness
-from splitveil.bounds.jacobian import Probing, pullbacks
+from splitveil.bounds.gaussian_prior import GaussianWeighing, gaussian_weighing
+from splitveil.bounds.jacobian import Probing, Pullbacks, pullbacks
 from splitveil.bounds.parts import Parts, some
 from splitveil.bounds.smoothing import prior_information
-from splitveil.bounds.weighing import Prior, Weighing, fit_weighing, identity
-from splitveil.check import UsageError, at_least, positive
+from splitveil.bounds.weighing import Fixed, Prior, fit_weighing, identity
+from splitveil.check import UsageError, at_least
 from splitveil.data import Part
 from splitveil.metrics import interval
 from splitveil.randomness import stream
@@ -56,98 +57,103 @@ def trace_bound(gram: Float[Tensor, "pixel pixel"], *, noise_var: float, prior: 
     return float(torch.linalg.inv(gram.double() / noise_var + prior.double()).trace()) / len(gram)
 
 
-def known_prior(
-    client: Client,
-    parts: Parts,
-    prior: Prior,
-    *,
-    form: Form = "trace",
-    releases: int = 1,
-    probing: Probing | None = None,
-) -> Bound:
+@dataclass(frozen=True)
+class Looks:
+    """Jᵀv at the images to read, and at others that choose W: looked at once, whatever is asked of them."""
+
+    channel: Channel
+    width: float | None  # of the noise u that the images were smoothed with; None: at the images as they are
+    read: Pullbacks
+    choose: Float[Tensor, "direction chosen pixel"]
+    images: Float[Tensor, "chosen channel height width"]  # those that choose, as they are
+
+
+def look(client: Client, parts: Parts, probing: Probing | None = None) -> Looks:
+    """Products with the Jacobians of a client. Its mechanism must add Gaussian noise to features without jumps."""
+    probing, reason = probing or Probing(), roughness(client.mechanism)
+    if reason is not None:
+        raise UsageError(reason)
+    channel = channel_of(client)
+    read, choose = (
+        some(part, probing.images, stream(probing.seed, "bounds", key))
+        for key, part in (("read", parts.read), ("choose", parts.choose))
+    )
+    rows = pullbacks(channel, read, probing, "read")
+    return Looks(channel, probing.width, rows, pullbacks(channel, choose, probing, "choose"), choose.images())
+
+
+def known_prior(looks: Looks, prior: Prior, *, form: Form = "trace", releases: int = 1) -> Bound:
     """For inputs whose J_P is known (`prior`, or p where J_P ≼ p·I): proved, up to the sampling of E JᵀJ."""
-    value, ends = _estimate(client, parts, prior, form, releases, probing or Probing())
+    _at(looks, smoothed=False)
     holds_if = ("the images have a density with this Fisher information", *SAMPLED)
-    return _bound(f"van Trees, {form}, given prior", MSE, value, ends, Kind.SAMPLED, holds_if, releases)
+    words = (f"van Trees, {form}, given prior", MSE, Kind.SAMPLED, holds_if)
+    return _bound(looks, _weigh(looks, prior, form, releases), releases, *words)
 
 
-def smoothed(
-    client: Client,
-    parts: Parts,
-    *,
-    width: float = WIDTH,
-    form: Form = "trace",
-    releases: int = 1,
-    probing: Probing | None = None,
-) -> Bound:
-    """For inputs x + u: proved, up to the sampling of E JᵀJ. Choose `width` before looking, or by `choose_width`."""
-    positive("width", width)
-    looked = replace(probing or Probing(), width=width)
-    value, ends = _estimate(client, parts, prior_information(width), form, releases, looked)
+def smoothed(looks: Looks, *, form: Form = "trace", releases: int = 1) -> Bound:
+    """For inputs x + u: proved, up to the sampling of E JᵀJ. Choose the width before looking, or by `choose_width`."""
+    width = _at(looks, smoothed=True)
     about = f"the input is x + u, u independent cos² noise of width {width:g} in each pixel"
     holds_if = (about, "what is rebuilt is x + u, not x", *SAMPLED)
-    return _bound(f"van Trees, {form}, smoothed", "MSE on x + u", value, ends, Kind.SAMPLED, holds_if, releases)
+    words = (f"van Trees, {form}, smoothed", "MSE on x + u", Kind.SAMPLED, holds_if)
+    return _bound(looks, _weigh(looks, prior_information(width), form, releases), releases, *words)
+
+
+def raw(looks: Looks, *, releases: int = 1) -> Bound:
+    """For the images as they are: asymptotic, with the least prior information that their covariance allows."""
+    _at(looks, smoothed=False)
+    std = looks.channel.std_after(releases)
+    weighing = gaussian_weighing(looks.images, looks.choose.flatten(0, 1) / std)
+    holds_if = (
+        "the noise is small against the images' own spread",
+        "the images have a smooth density, like a Gaussian",
+    )
+    return _bound(looks, weighing, releases, "van Trees, trace, raw images", MSE, Kind.ASYMPTOTIC, holds_if)
 
 
 def choose_width(
     client: Client, part: Part, widths: Sequence[float] = WIDTHS, *, releases: int = 1, probing: Probing | None = None
 ) -> float:
     """The width with the highest scalar bound on these images, which must not be those it is read on then."""
-    parts = Parts(part, part, part, 1)
+    parts, looked = Parts(part, part, part, 1), probing or Probing()
     bounds = {
-        width: smoothed(client, parts, width=width, form="scalar", releases=releases, probing=probing).value
+        width: smoothed(look(client, parts, replace(looked, width=width)), form="scalar", releases=releases).value
         for width in widths
     }
     return max(bounds, key=lambda width: bounds[width])
 
 
-def raw(client: Client, parts: Parts, *, releases: int = 1, probing: Probing | None = None) -> Bound:
-    """For the images as they are: asymptotic. Any density with their variance v has tr J_P/d ≥ 1/v; it is put in."""
-    looked = probing or Probing()
-    variance = float(_read(parts, looked).images().var(0, correction=0).mean())
-    prior = 1 / max(variance, torch.finfo(torch.float32).tiny)
-    value, ends = _estimate(client, parts, prior, "scalar", releases, looked)
-    holds_if = ("the noise is small against the images' own spread", "the images have a smooth density")
-    return _bound("van Trees, scalar, raw images", MSE, value, ends, Kind.ASYMPTOTIC, holds_if, releases)
+def _at(looks: Looks, *, smoothed: bool) -> float:
+    if smoothed is (looks.width is None):
+        wanted = (
+            "smoothed ones: look with Probing(width=…)" if smoothed else "the images as they are: look without width"
+        )
+        raise UsageError(f"this bound needs Jacobians at {wanted}")
+    return looks.width or 0.0
 
 
-def _estimate(
-    client: Client, parts: Parts, prior: Prior, form: Form, releases: int, probing: Probing
-) -> tuple[float, tuple[float, float]]:
-    """Value and interval, of a W that was chosen on other images than those it is read on."""
-    at_least("releases", releases, 1)
-    reason = roughness(client.mechanism)
-    if reason is not None:
-        raise UsageError(reason)
-    channel = channel_of(client)
-    std = channel.std_after(releases)
-    rows = pullbacks(channel, _read(parts, probing), probing, "read") / std
-    weighing = identity(rows.shape[-1], rows) if form == "scalar" else _weigh(channel, parts, prior, std, probing)
-    span = interval(weighing.apply(rows).square().sum(-1).mean(0))
-    low, high = (weighing.bound(energy, prior) for energy in (span.high, span.low))
-    return weighing.bound(span.mean, prior), (low, high)
-
-
-def _read(parts: Parts, probing: Probing) -> Part:
-    return some(parts.read, probing.images, stream(probing.seed, "bounds", "read"))
-
-
-def _weigh(channel: Channel, parts: Parts, prior: Prior, std: float, probing: Probing) -> Weighing:
-    chosen = some(parts.choose, probing.images, stream(probing.seed, "bounds", "choose"))
-    if len(chosen) < 2:
-        raise UsageError(f"the trace form is chosen on at least 2 images, got {len(chosen)}; use form='scalar'")
-    rows = pullbacks(channel, chosen, probing, "choose") / std
-    half = len(chosen) // 2
-    return fit_weighing(rows[:, half:].flatten(0, 1), rows[:, :half].flatten(0, 1), prior)
+def _weigh(looks: Looks, prior: Prior, form: Form, releases: int) -> Fixed:
+    """W, chosen on other images than those it is read on."""
+    if form == "scalar":
+        return Fixed(identity(looks.read.shape[-1], looks.read), prior)
+    half = looks.choose.shape[1] // 2
+    if half == 0:
+        raise UsageError("the trace form is chosen on at least 2 images, got 1; use form='scalar'")
+    rows = looks.choose / looks.channel.std_after(releases)
+    return Fixed(fit_weighing(rows[:, half:].flatten(0, 1), rows[:, :half].flatten(0, 1), prior), prior)
 
 
 def _bound(
+    looks: Looks,
+    weighing: Fixed | GaussianWeighing,
+    releases: int,
     name: str,
     quantity: str,
-    value: float,
-    interval: tuple[float, float],
     kind: Kind,
     holds_if: tuple[str, ...],
-    releases: int,
 ) -> Bound:
-    return Bound(name, quantity, value, Side.AT_LEAST, kind, holds_if, interval=interval, releases=releases)
+    """The bound of this W: a falling function of one mean over images."""
+    at_least("releases", releases, 1)
+    span = interval(weighing.energies(looks.read / looks.channel.std_after(releases)).mean(0))
+    value, low, high = (weighing.bound(energy) for energy in (span.mean, span.high, span.low))
+    return Bound(name, quantity, value, Side.AT_LEAST, kind, holds_if, interval=(low, high), releases=releases)

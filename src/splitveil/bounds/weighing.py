@@ -50,6 +50,22 @@ class Weighing:
         return self.trace**2 / (len(self.basis) * (energy + self.prior_cost(prior)))
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """W with the J_P that its bound counts."""
+
+    weighing: Weighing
+    prior: Prior
+
+    def energies(self, rows: Float[Tensor, "*row pixel"]) -> Float[Tensor, "*row"]:
+        """‖W Jᵀv‖²/σ² of each row Jᵀv/σ."""
+        return self.weighing.apply(rows).square().sum(-1)
+
+    def bound(self, energy: float) -> float:
+        """The bound, given E‖J W‖_F²/σ²."""
+        return self.weighing.bound(energy, self.prior)
+
+
 def identity(dim: int, like: Tensor) -> Weighing:
     """W = I."""
     none = torch.zeros(dim, 0, dtype=torch.float64, device=like.device)
