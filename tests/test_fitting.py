@@ -126,6 +126,34 @@ def test_a_stopped_fit_resumes_to_the_same_numbers(tmp_path, monkeypatch, stop_a
         torch.testing.assert_close(a.float(), b.float(), rtol=0, atol=0)
 
 
+def test_a_fit_that_its_watcher_ends_loses_nothing(tmp_path):
+    plan, state = Plan(steps=60, check_every=10), tmp_path / "fit"
+    wanted = fit(network(), loss=reconstruction, score=lambda net: reconstruction(net, -1), plan=plan)
+
+    def ends(check):
+        if check.step == 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            network(),
+            loss=reconstruction,
+            score=lambda net: reconstruction(net, -1),
+            plan=plan,
+            progress=ends,
+            state=state,
+        )
+    done = []
+
+    def counted(net, step):
+        done.append(step)
+        return reconstruction(net, step)
+
+    found = fit(network(), loss=counted, score=lambda net: reconstruction(net, -1), plan=plan, state=state)
+    assert done[0] == 30
+    assert found.best.score == wanted.best.score
+
+
 def network() -> nn.Module:
     torch.manual_seed(1)
     return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))

@@ -56,8 +56,7 @@ class Plan:
         fraction("cooldown", self.cooldown)
         fraction("ema", self.ema)
         positive("lr", self.lr)
-        if self.seconds is not None:
-            positive("seconds", self.seconds)
+        positive("seconds", 1.0 if self.seconds is None else self.seconds)
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def fit(
     Guarantees: a fit that is stopped and called again with the same `state` file ends where an uninterrupted one does,
     if `loss` and `score` are functions of (network, step) alone; the device is waited for at checks only.
     """
-    run = _Run(network, plan)
+    run, tell = _Run(network, plan), progress or (lambda check: None)
     if state is not None and state.exists():
         run.load(state)
     if sample is not None and run.device.type == "cuda" and not run.is_done():
@@ -114,10 +113,12 @@ def fit(
         done = run.is_done()
         if done or run.step_count % plan.check_every == 0:
             check = run.check(score)
-            if progress is not None:
-                progress(check)
-            if state is not None:
-                run.save(state)
+            try:
+                tell(check)
+            except BaseException:  # whoever watches ends the fit here: nothing of it is lost
+                run.save(state, now=True)
+                raise
+            run.save(state)
     return run.finish()
 
 
@@ -173,9 +174,8 @@ class _Run:
         self.best = {name: value.clone() for name, value in self.live.items()}
         self.total = torch.zeros((), device=self.device)
         self.checks: list[Check] = []
-        self.step_count = 0
+        self.step_count = self.cool_steps = 0
         self.cool_from: int | None = None
-        self.cool_steps = 0
         self.stopped: Literal["plateau", "steps", "seconds"] = "plateau"
         self.began = self.saved = time.monotonic()
         network.train()
@@ -271,9 +271,9 @@ class _Run:
             tensors |= {f"optimizer/{place}/{name}": value for name, value in moments.items()}
         return tensors
 
-    def save(self, path: Path) -> None:
-        """Write the state, at most every SAVE_EVERY seconds; a killed write leaves the last one."""
-        if time.monotonic() - self.saved < SAVE_EVERY:
+    def save(self, path: Path | None, *, now: bool = False) -> None:
+        """Write the state, at most every SAVE_EVERY seconds unless `now`; a killed write leaves the last one."""
+        if path is None or (not now and time.monotonic() - self.saved < SAVE_EVERY):
             return
         facts = {name: getattr(self, name) for name in ("step_count", "cool_from", "cool_steps", "stopped", "seconds")}
         text = json.dumps(facts | {"checks": [asdict(check) for check in self.checks]})

@@ -1,24 +1,37 @@
 """`splitveil attack` and `splitveil evaluate`: a finished run, measured again from its files, and attacked."""
 
+import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from torch import nn
 
 from splitveil.bounds import Bound
-from splitveil.check import RunError
+from splitveil.check import RunError, positive
 from splitveil.cli.display import err, out, print_json
 from splitveil.cli.limits import limits_of, show_limits
+from splitveil.cli.releases import read_counts, releases_suite, show_curve, write_curve
 from splitveil.cli.runs import Run, device_of, open_run, refuse_ranks
 from splitveil.data import ImageSet
 from splitveil.evaluation import Result, Suite, Update, suite_named
 from splitveil.evaluation import evaluate as run_suite
 from splitveil.split import Client
 from splitveil.training import accuracy, find_device
+
+LEAST_SECONDS = 1e-3  # that attacks are given where the bounds took the whole budget: nothing new is begun then
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is played."""
+
+    n_seeds: int
+    seconds: float | None = None  # None: no limit
 
 
 class AttackBar:
@@ -49,12 +62,12 @@ class AttackBar:
         """Take one update of an evaluation."""
         shown = update.trial
         if update.check is not None:
-            shown += f" · step {update.check.step} · selection MSE {update.check.score:.4f}"
-        done = update.index + (update.mse is not None)
-        self._bar.update(self._task, completed=done, total=update.total, shown=shown)
-        if update.mse is not None and not self._quiet:
+            shown += f" · step {update.check.step} · selection {update.check.score:.4f}"
+        self._bar.update(self._task, completed=update.index + update.is_done, total=update.total, shown=shown)
+        if update.is_done and not self._quiet:
             kept = " (kept from before)" if update.was_stored else ""
-            self._console.print(f"{self._label}: {update.trial}  MSE {update.mse:.4f}{kept}")
+            found = f"right {update.right:.1%}" if update.mse is None else f"MSE {update.mse:.4f}"
+            self._console.print(f"{self._label}: {update.trial}  {found}{kept}", soft_wrap=True)
 
 
 def run_attacks(
@@ -68,6 +81,8 @@ def run_attacks(
     seeds: Sequence[int] = (0,),
     undefended: Result | None = None,
     bounds: Sequence[Bound] = (),
+    head: nn.Module | None = None,
+    time_budget: float | None = None,
 ) -> Result:
     """Play a suite, keep every finished attack in `directory`, and show the way."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -82,24 +97,55 @@ def run_attacks(
                 undefended=undefended,
                 bounds=bounds,
                 progress=bar,
+                head=head,
+                time_budget=time_budget,
             )
     except KeyboardInterrupt:
         raise RunError("interrupted; finished attacks are kept, the same command goes on with the rest") from None
 
 
 def attack(
-    run: Path, *, suite: str, attacks: Sequence[str], n_seeds: int, device: str, as_json: bool, quiet: bool
+    run: Path,
+    *,
+    suite: str,
+    attacks: Sequence[str],
+    queries: str | None,
+    n_seeds: int,
+    time_budget: float | None,
+    device: str,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """`splitveil attack`."""
-    chosen = _suite(suite, attacks)
-    opened = _open_on(run, device)
-    result = _attacked(opened, chosen, folder=suite, n_seeds=n_seeds, quiet=quiet or as_json)
+    if time_budget is not None:
+        positive("--time-budget", time_budget, hint="leave it out for no limit")
+    counts = () if queries is None else read_counts(queries)
+    chosen = _suite(suite, () if counts else attacks)
+    opened, budget = _open_on(run, device), Budget(n_seeds, time_budget)
+    if counts:
+        chosen = releases_suite(counts, suite=suite, attacks=attacks, client=opened.split.client)
+        _show_curve(opened, chosen, counts, budget, as_json=as_json, quiet=quiet)
+        return
+    result = _attacked(opened, chosen, folder=suite, budget=budget, quiet=quiet or as_json)
     if as_json:
         typer.echo(result.to_json())
     elif not quiet:
         show_result(result)
         show_limits(result, opened.split.client)
         out().print(f"wrote {run / 'attacks' / suite}: result.json, and pictures of the best, median and worst")
+
+
+def _show_curve(
+    opened: Run, suite: Suite, counts: tuple[int, ...], budget: Budget, *, as_json: bool, quiet: bool
+) -> None:
+    """Leak against the number of releases, as table, plot and JSON."""
+    folder = opened.directory / "attacks" / "queries"
+    result = _attacked(opened, suite, folder=folder.name, budget=budget, quiet=quiet or as_json)
+    curve = write_curve(result, counts, folder)
+    if as_json:
+        print_json(curve)
+    elif not quiet:
+        show_curve(curve, folder)
 
 
 def evaluate(
@@ -117,7 +163,7 @@ def evaluate(
     chosen = _suite(suite, ())
     opened = _open_on(run, device)
     measured = _accuracies(opened)
-    result = _attacked(opened, chosen, folder=suite, n_seeds=n_seeds, quiet=quiet or as_json)
+    result = _attacked(opened, chosen, folder=suite, budget=Budget(n_seeds), quiet=quiet or as_json)
     if as_json:
         facts = {"headline": result.headline, "leak": result.best.leak.mean, "mse": result.best.mse.mean}
         limits = [asdict(bound) for bound in result.bounds]
@@ -137,7 +183,7 @@ def evaluate(
 def show_result(result: Result) -> None:
     """A table of every attack, worst first, with what should be known before it is believed."""
     table = Table(title=f"{result.suite} suite on {result.data}, {result.n_victims} victims")
-    for name in ("attack", "knowledge", "leak", "MSE [95 %]", "SSIM", "LPIPS", "flags"):
+    for name in ("attack", "knowledge", "leak", "MSE [95 %]", "SSIM", "LPIPS", "s", "MB", "flags"):
         table.add_column(name, justify="left" if name in ("attack", "knowledge", "flags") else "right")
     for each in sorted(result.attacks, key=lambda a: a.mse.mean):
         table.add_row(
@@ -147,13 +193,37 @@ def show_result(result: Result) -> None:
             f"{each.mse.mean:.4f} [{each.mse.low:.4f}, {each.mse.high:.4f}]",
             "–" if each.ssim is None else f"{each.ssim.mean:.2f}",
             "–" if each.lpips is None else f"{each.lpips.mean:.2f}",
+            f"{each.seconds:.0f}",
+            "–" if each.peak_memory_mb is None else f"{each.peak_memory_mb:.0f}",
             ", ".join(flag.name for flag in each.flags),
         )
     console = out()
     console.print(table)
+    _show_inferences(result)
     console.print(f"worst case: {result.headline}, leak {result.best.leak.mean:.2f} (0 nothing, 1 exact)", markup=False)
     for reason in result.reasons:
         console.print(f"not to be believed yet: {reason}", markup=False)
+
+
+def _show_inferences(result: Result) -> None:
+    """What was concluded without an image, or from the best reconstructions."""
+    if not result.inferences:
+        return
+    table = Table(title="inferences: share of victims guessed right")
+    for name in ("inference", "from", "knowledge", "right [95 %]", "chance", "ceiling", "s", "MB"):
+        table.add_column(name, justify="left" if name in ("inference", "from", "knowledge") else "right")
+    for each in result.inferences:
+        table.add_row(
+            each.name,
+            each.attack or "z_sent",
+            each.knowledge,
+            f"{each.score.mean:.1%} [{each.score.low:.1%}, {each.score.high:.1%}]",
+            f"{each.chance:.1%}",
+            "–" if each.ceiling is None else f"{each.ceiling.mean:.1%}",
+            f"{each.seconds:.0f}",
+            "–" if each.peak_memory_mb is None else f"{each.peak_memory_mb:.0f}",
+        )
+    out().print(table)
 
 
 def _suite(name: str, attacks: Sequence[str]) -> Suite:
@@ -169,8 +239,11 @@ def _open_on(run: Path, device: str) -> Run:
     return opened
 
 
-def _attacked(opened: Run, suite: Suite, *, folder: str, n_seeds: int, quiet: bool) -> Result:
+def _attacked(opened: Run, suite: Suite, *, folder: str, budget: Budget, quiet: bool) -> Result:
     directory, label, client = opened.directory / "attacks" / folder, opened.directory.name, opened.split.client
+    began = time.monotonic()
+    bounds = limits_of(client, opened.data, suite, label=label, quiet=quiet)
+    spent = time.monotonic() - began
     return run_attacks(
         client,
         opened.data,
@@ -178,8 +251,10 @@ def _attacked(opened: Run, suite: Suite, *, folder: str, n_seeds: int, quiet: bo
         suite=suite,
         label=label,
         quiet=quiet,
-        seeds=range(n_seeds),
-        bounds=limits_of(client, opened.data, suite, label=label, quiet=quiet),
+        seeds=range(budget.n_seeds),
+        bounds=bounds,
+        head=opened.split.server,
+        time_budget=None if budget.seconds is None else max(LEAST_SECONDS, budget.seconds - spent),
     )
 
 

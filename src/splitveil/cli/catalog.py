@@ -4,6 +4,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from splitveil.check import UsageError, nearest, one_of
@@ -74,7 +75,24 @@ ATTACKS = {
     "decoder-residual-label": Entry("splitveil.attacks:DecoderAttack", "the residual decoder, told the true label"),
     "decoder-residual-mean16": Entry("splitveil.attacks:Averaged", "the residual decoder on the mean of 16 releases"),
     "ridge-mean16": Entry("splitveil.attacks:Averaged", "least squares on the mean of 16 releases"),
+    "decoder-unet-long": Entry("splitveil.attacks:DecoderAttack", "the U-Net, trained four times as long"),
+    "nearest": Entry("splitveil.attacks:Retrieval", "the attacker's own image that is sent most alike"),
+    "shadow": Entry("splitveil.attacks:ShadowAttack", "no queries: a client of the same family, and a decoder on it"),
+    "shadow-head": Entry("splitveil.attacks:ShadowAttack", "the same, trained under the server's own head"),
+    "label-probe-linear": Entry("splitveil.attacks:Probe", "reads the class from z_sent; paints nothing"),
+    "label-probe-mlp": Entry("splitveil.attacks:Probe", "the same with a hidden layer"),
 }
+
+
+class Catalog(StrEnum):
+    """What can be listed."""
+
+    networks = "networks"
+    datasets = "datasets"
+    mechanisms = "mechanisms"
+    regularizers = "regularizers"
+    attacks = "attacks"
+
 
 TABLES: dict[str, dict[str, Entry]] = {
     "networks": NETWORKS,

@@ -6,7 +6,6 @@ Exit codes: 0 done · 1 a gate failed · 2 wrong use · 3 a run that failed or w
 import os
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -14,6 +13,7 @@ import typer
 
 from splitveil import __version__
 from splitveil.check import RunError, SplitVeilError
+from splitveil.cli.catalog import Catalog
 from splitveil.cli.memory import app as memory_app
 
 MISUSE: Any = typer.BadParameter.__base__  # click's UsageError, which some versions of typer bring themselves
@@ -42,21 +42,13 @@ Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to. 
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything random (training.seed).")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 TimeBudget = Annotated[float | None, typer.Option("--time-budget", help="Seconds; ends cleanly with what it has.")]
+PieceBudget = Annotated[float | None, typer.Option("--time-budget", help="Seconds; then exit 3, to be called again.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
-SuiteName = Annotated[str, typer.Option("--suite", help="cheap (a minute on two cores) or standard.")]
+SuiteName = Annotated[str, typer.Option("--suite", help="cheap (a minute on two cores), standard or full.")]
+Releases = Annotated[str | None, typer.Option("--queries", metavar="T,…", help="Plot leak by releases of one input.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many attack seeds.")]
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory made by `splitveil train`.")]
-
-
-class Catalog(StrEnum):
-    """What can be listed."""
-
-    networks = "networks"
-    datasets = "datasets"
-    mechanisms = "mechanisms"
-    regularizers = "regularizers"
-    attacks = "attacks"
 
 
 def _version(asked: bool | None) -> None:
@@ -137,7 +129,11 @@ def attack(
     run: RunDirectory,
     suite: SuiteName = "standard",
     attack: Annotated[list[str] | None, typer.Option("--attack", help="Only this one; may be repeated.")] = None,
+    queries: Releases = None,
     seeds: Seeds = 1,
+    time_budget: Annotated[
+        float | None, typer.Option("--time-budget", help="Seconds; then exit 3 and go on later.")
+    ] = None,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
@@ -149,10 +145,24 @@ def attack(
     `splitveil attack runs/noisy --suite cheap`
 
     `splitveil attack runs/noisy --attack decoder-unet --seeds 2 --device cuda`
+
+    `splitveil attack runs/noisy --suite full --time-budget 540`
+
+    `splitveil attack runs/noisy --queries 1,4,16,64`
     """
     from splitveil.cli import attack as command
 
-    command.attack(run, suite=suite, attacks=attack or (), n_seeds=seeds, device=device, as_json=json, quiet=quiet)
+    command.attack(
+        run,
+        suite=suite,
+        attacks=attack or (),
+        queries=queries,
+        n_seeds=seeds,
+        time_budget=time_budget,
+        device=device,
+        as_json=json,
+        quiet=quiet,
+    )
 
 
 @app.command()

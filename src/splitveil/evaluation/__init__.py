@@ -7,7 +7,7 @@ from splitveil.evaluation.play import Progress, TimeUp, Update
 from splitveil.evaluation.result import SCHEMA_VERSION, AttackResult, InferenceResult, Result
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.suite import Inquiry, Suite, Trial
-from splitveil.evaluation.suites import SUITES, cheap, full, standard, suite_named
+from splitveil.evaluation.suites import SUITES, cheap, full, releases, standard, suite_named
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -28,6 +28,7 @@ __all__ = [
     "cheap",
     "evaluate",
     "full",
+    "releases",
     "standard",
     "suite_named",
 ]

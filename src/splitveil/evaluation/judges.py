@@ -11,7 +11,7 @@ from typing import final
 
 import torch
 
-from splitveil.attacks import Gallery, Recognition, Recognizer, Threat
+from splitveil.attacks import Gallery, Recognition, Recognizer, Threat, Watch
 from splitveil.data import Part
 from splitveil.evaluation.roles import Roles
 from splitveil.metrics import Scores
@@ -41,25 +41,27 @@ class Judges:
                     seen[f"found{k}{suffix}"] = gallery.found(images, y, k=k)
         return seen
 
-    def prepare(self, *, insider: bool) -> None:
+    def prepare(self, *, insider: bool, watch: Watch | None = None) -> None:
         """Train a judge (or find it) before it is needed."""
-        self._recognizer(insider)
+        self._recognizer(insider, watch)
 
-    def _recognizer(self, insider: bool) -> Recognizer | None:
+    def _recognizer(self, insider: bool, watch: Watch | None = None) -> Recognizer | None:
         """The one that this attacker could train; none where its images have no labels."""
         if insider not in self._known:
             own = attackers_images(self._roles, insider)
             can = self._roles.n_classes is not None and bool((own.labels >= 0).any())
-            self._known[insider] = self._fit(own, insider) if can else None
+            self._known[insider] = self._fit(own, insider, watch) if can else None
         return self._known[insider]
 
-    def _fit(self, own: Part, insider: bool) -> Recognizer:
+    @torch.enable_grad()
+    def _fit(self, own: Part, insider: bool, watch: Watch | None) -> Recognizer:
         assert self._roles.n_classes is not None
         who = f"judge-{'insider' if insider else 'outsider'}-{self._roles.sha256[:8]}.safetensors"
         return self.recognition.fit(
             own,
             self._roles.selection,
             n_classes=self._roles.n_classes,
+            watch=watch,
             kept=None if self._folder is None else self._folder / who,
         )
 

@@ -60,7 +60,7 @@ class Told:
         if is_up and not (update.is_done and update.index + 1 >= update.total) and not update.was_stored:
             done = update.index + update.is_done
             raise TimeUp(
-                f"the time budget of {self._budget:g} s is used up after {done} of {update.total} attacks; "
+                f"the time budget is used up after {done} of {update.total} attacks; "
                 "what is finished is kept, the same command goes on with the rest"
             )
 
@@ -86,6 +86,8 @@ def play(suite: Suite, scene: Scene, store: Store, seeds: Sequence[int], tell: P
 def _run(each: Trial | Inquiry, scene: Scene, store: Store, seed: int, watch: Callable[[Check], None]) -> Outcome:
     if isinstance(each, Inquiry):
         return run_inquiry(each, scene, seed=seed, watch=watch)
+    if scene.judges is not None:  # before the attack's own clock
+        scene.judges.prepare(insider=each.threat.insider, watch=watch)
     return run_trial(each, scene, seed=seed, watch=watch, state=store.state(each, seed))
 
 

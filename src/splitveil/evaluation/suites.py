@@ -8,6 +8,8 @@
 Trials stand in the order in which they are worth having: a run that is cut short has the strongest ones.
 """
 
+from collections.abc import Sequence
+
 from splitveil.attacks import (
     Averaged,
     Box,
@@ -94,6 +96,17 @@ def full() -> Suite:
     usual = standard()
     probes = (Inquiry(Probe(), Threat(insider=True)), Inquiry(Probe(hidden=HIDDEN), Threat(insider=True)))
     return Suite("full", usual.trials + more, inquiries=usual.inquiries + probes, recognition=usual.recognition)
+
+
+def releases(counts: Sequence[int], *, is_short: bool) -> Suite:
+    """Least squares and a decoder on the mean of each number of releases of one input."""
+    painter = DecoderAttack("conv", batch=SHORT_BATCH, plan=SHORT) if is_short else decoder("residual")
+    trials = [
+        Trial(attack if count == 1 else Averaged(attack, count), Threat(releases=count))
+        for count in counts
+        for attack in (Ridge(), painter)
+    ]
+    return Suite("releases", tuple(trials), CHEAP_VICTIMS if is_short else None)
 
 
 SUITES = {"cheap": cheap, "standard": standard, "full": full}

@@ -1,0 +1,121 @@
+"""`splitveil attack RUN --queries 1,4,16,64`: the price of noise that is drawn anew.
+
+    z̄ = mean of T releases of one input        noise σ becomes σ/√T        leak(T), with what no attack can exceed
+
+Each number of releases is attacked by least squares and by a decoder, both fitted on averages of as many releases.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from splitveil.check import UsageError
+from splitveil.cli.display import out
+from splitveil.evaluation import Result, Suite, releases
+from splitveil.split import Client
+
+MOST = 1024  # releases of one input: each is kept in memory while victims are attacked
+
+
+def read_counts(words: str) -> tuple[int, ...]:
+    """Numbers of releases, as in "1,4,16,64".
+
+    >>> read_counts("1,4,16")
+    (1, 4, 16)
+    """
+    parts = [part.strip() for part in words.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(f"--queries wants numbers of releases such as 1,4,16,64, got {words!r}")
+    counts = tuple(sorted({int(part) for part in parts}))
+    if counts[0] < 1 or counts[-1] > MOST:
+        raise UsageError(f"--queries wants numbers from 1 to {MOST}, got {words!r}")
+    return counts
+
+
+def releases_suite(counts: Sequence[int], *, suite: str, attacks: Sequence[str], client: Client) -> Suite:
+    """What is played; a client that always sends the same is refused."""
+    if attacks:
+        raise UsageError("--queries plays least squares and a decoder of its own; leave --attack away")
+    if not client.mechanism.is_random:
+        raise UsageError("--queries: this client draws no noise, so every release of an input is the same; add noise")
+    return releases(counts, is_short=suite == "cheap")
+
+
+def write_curve(result: Result, counts: Sequence[int], folder: Path) -> dict[str, Any]:
+    """queries.json and queries.png: leak against the number of releases."""
+    words = {
+        "data": result.data,
+        "n_victims": result.n_victims,
+        "prior_mse": result.prior_mse,
+        "rows": [row for count in counts for row in _rows(result, count)],
+        "bounds": [row for count in counts for row in _bounds(result, count)],
+    }
+    fresh = folder / "queries.json.part"
+    fresh.write_text(json.dumps(words, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    fresh.replace(folder / "queries.json")
+    _plot(words, counts, folder / "queries.png")
+    return words
+
+
+def show_curve(words: dict[str, Any], folder: Path) -> None:
+    """The same as a table."""
+    table = Table(title=f"leak against releases of one input, {words['n_victims']} victims of {words['data']}")
+    for name in ("releases", "attack", "leak [95 %]", "MSE"):
+        table.add_column(name, justify="left" if name == "attack" else "right")
+    for row in words["rows"]:
+        leak = row["leak"]
+        span = f"{leak['mean']:.3f} [{leak['low']:.3f}, {leak['high']:.3f}]"
+        table.add_row(str(row["releases"]), row["attack"], span, f"{row['mse']['mean']:.4f}")
+    out().print(table)
+    out().print(f"wrote {folder}: queries.png, queries.json", markup=False, soft_wrap=True)
+
+
+def _rows(result: Result, count: int) -> list[dict[str, Any]]:
+    found = [each for each in result.attacks if each.releases == count]
+    return [
+        {
+            "releases": count,
+            "attack": each.attack.removesuffix(f"-mean{count}"),
+            "leak": vars(each.leak),
+            "mse": vars(each.mse),
+            "flags": [str(flag) for flag in each.flags],
+        }
+        for each in found
+    ]
+
+
+def _bounds(result: Result, count: int) -> list[dict[str, Any]]:
+    """Proved bounds on the MSE as the most that can leak."""
+    about = [bound for bound in result.bounds if bound.is_about_attacks and bound.releases == count]
+    return [
+        {"releases": count, "name": bound.name, "leak_at_most": 1 - bound.safe / result.prior_mse, "kind": bound.kind}
+        for bound in about
+    ]
+
+
+def _plot(words: dict[str, Any], counts: Sequence[int], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.5, 4.2), layout="constrained")
+    axis = figure.subplots()
+    for name in dict.fromkeys(row["attack"] for row in words["rows"]):
+        mine = [row for row in words["rows"] if row["attack"] == name]
+        leaks = [row["leak"] for row in mine]
+        spread = [[each["mean"] - each["low"] for each in leaks], [each["high"] - each["mean"] for each in leaks]]
+        places = [row["releases"] for row in mine]
+        axis.errorbar(places, [each["mean"] for each in leaks], yerr=spread, marker="o", capsize=3, label=name)
+    for name in dict.fromkeys(row["name"] for row in words["bounds"]):
+        mine = [row for row in words["bounds"] if row["name"] == name and row["leak_at_most"] < 1]
+        places, most = [row["releases"] for row in mine], [row["leak_at_most"] for row in mine]
+        axis.plot(places, most, linestyle="--", color="gray", marker=".", label=f"at most ({name})" if mine else None)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(list(counts), [str(count) for count in counts])
+    axis.set_xlabel("releases of one input")
+    axis.set_ylabel("leak (0 nothing, 1 exact)")
+    axis.set_title(f"{words['data']}, {words['n_victims']} victims", fontsize=10)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    figure.savefig(path, dpi=130)

@@ -1,0 +1,151 @@
+"""Leak against releases, and attacks that end with their time and go on later."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from splitveil.check import UsageError
+from splitveil.cli import attack as commands
+from splitveil.cli.main import run
+from splitveil.cli.releases import read_counts
+from splitveil.evaluation import Suite, play, suites
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with noise and one without, on smooth images of 8 × 8 pixels."""
+    root = tmp_path_factory.mktemp("runs")
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for role, n in (("train", 64), ("auxiliary", 200), ("selection", 40), ("victims", 30)):
+        coarse = rng.integers(0, 256, (n, 2, 2), dtype=np.uint8)
+        fine = rng.integers(0, 20, (n, 8, 8), dtype=np.uint8)
+        arrays[f"{role}_images"] = coarse.repeat(4, axis=1).repeat(4, axis=2) // 2 + fine
+        arrays[f"{role}_labels"] = np.arange(n) % 4
+    np.savez(root / "smooth.npz", **arrays)
+    for name, mechanism in {"noisy": "[{name: gaussian, std: 0.05}]", "silent": "[]"}.items():
+        settings = (f"data.source={root / 'smooth.npz'}", "training.epochs=1", f"mechanism={mechanism}")
+        words = [word for each in (*settings, "training.batch_size=16") for word in ("-s", each)]
+        with pytest.raises(SystemExit) as stop:
+            run(["train", *words, "--device", "cpu", "--out", str(root / name), "-q"])
+        assert not stop.value.code
+    return root
+
+
+@pytest.fixture
+def call(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr(commands, "limits_of", lambda *_, **__: ())  # bounds have tests of their own
+
+    def call(*words: str) -> Said:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            run(["attack", *words, "--device", "cpu"])
+        return Said(int(stop.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites, "SHORT", suites.Plan(steps=6, check_every=3))
+
+
+@pytest.mark.usefixtures("short")
+def test_more_releases_leak_more_and_the_curve_is_kept(call: Callable[..., Said]) -> None:
+    said = call("noisy", "--queries", "1,4,16", "--suite", "cheap", "--json")
+    assert said.code == 0, said.err
+    words = json.loads(said.out)
+    folder = Path("noisy/attacks/queries")
+    assert words == json.loads((folder / "queries.json").read_text())
+    assert {(row["attack"], row["releases"]) for row in words["rows"]} == {
+        (attack, count) for attack in ("ridge", "decoder-conv") for count in (1, 4, 16)
+    }
+    ridge = [row["leak"]["mean"] for row in words["rows"] if row["attack"] == "ridge"]
+    assert ridge == sorted(ridge)
+    assert ridge[-1] > ridge[0] + 0.05
+    with Image.open(folder / "queries.png") as picture:
+        assert min(picture.size) > 300
+
+
+@pytest.mark.usefixtures("short")
+def test_the_curve_is_shown_as_a_table(call: Callable[..., Said]) -> None:
+    said = call("noisy", "--queries", "1,4,16", "--suite", "cheap")
+    assert "leak against releases of one input" in said.out
+    assert "queries.png" in said.out
+
+
+def test_a_client_without_noise_is_refused(call: Callable[..., Said]) -> None:
+    said = call("silent", "--queries", "1,4")
+    assert said.code == 2
+    assert "every release of an input is the same" in said.err
+    assert not Path("silent/attacks/queries").exists()
+
+
+def test_numbers_of_releases_are_read_sorted_and_once() -> None:
+    assert read_counts("16, 1,4,4") == (1, 4, 16)
+    for words in ("", "1,,2", "-1", "1.5", "0,1", "1,9999"):
+        with pytest.raises(UsageError, match="--queries wants numbers"):
+            read_counts(words)
+
+
+@pytest.mark.usefixtures("short")
+def test_time_that_is_up_ends_with_one_line_and_the_same_command_goes_on(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter(range(10**6))
+    monkeypatch.setattr(play.time, "monotonic", lambda: float(next(now)))  # a second passes with every look
+    words = ("noisy", "--suite", "cheap", "--time-budget", "8")
+    first = call(*words)
+    assert first.code == 3
+    assert first.err.splitlines()[-1].startswith("error: the time budget is used up after")
+    assert "the same command goes on" in first.err
+    kept = len(list(Path("noisy/attacks/cheap/attacks").glob("*.json")))
+    assert 0 < kept < 4
+    assert not Path("noisy/attacks/cheap/result.json").exists()
+    for _ in range(10):
+        last = call(*words)
+        if not last.code:
+            break
+    assert last.code == 0
+    assert "(kept from before)" in last.err
+    assert len(json.loads(Path("noisy/attacks/cheap/result.json").read_text())["attacks"]) == 4
+
+
+@pytest.mark.usefixtures("short")
+def test_an_interrupted_attack_says_how_to_go_on(call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(play, "run_trial", stopped)
+        said = call("noisy", "--suite", "cheap", "--seeds", "2")
+    assert said.code == 3
+    assert said.err.splitlines()[-1].endswith("the same command goes on with the rest")
+    assert call("noisy", "--suite", "cheap", "--seeds", "2").code == 0
+
+
+def test_the_table_shows_time_memory_and_inferences(call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = suites.Plan(steps=6, check_every=3)
+    asked = (suites.Inquiry(suites.Probe(plan=quick), suites.Threat()),)
+    looked = suites.Recognition(batch=32, plan=quick)
+    tiny = Suite("tiny", suites.cheap().trials[:1], inquiries=asked, recognition=looked)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(commands, "suite_named", lambda _: tiny)
+    said = call("noisy")
+    assert said.code == 0, said.err
+    assert "MB" in said.out
+    assert "label-probe-linear" in said.out
+    assert "classifier-on-reconstruction" in said.out
+    assert "right" in said.err
