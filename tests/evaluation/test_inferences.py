@@ -1,0 +1,119 @@
+"""Inferences in a result: probes against chance, what judges see in reconstructions, and people among photos."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from splitveil.attacks import Probe, Recognition, Ridge, Threat
+from splitveil.data import ImageSet
+from splitveil.evaluation import Inquiry, Result, Suite, Trial, evaluate
+from splitveil.evaluation.roles import Roles, roles_of
+from splitveil.fitting import Plan
+from splitveil.mechanisms import Gaussian
+from splitveil.split import Client
+from worlds.small import row_images
+
+PLAN = Plan(steps=60, lr=5e-3, warmup=5, ema=0.8, check_every=30)
+DATA = row_images(n_train=150, n_other=120, n_classes=3)
+SUITE = Suite(
+    "asked",
+    (Trial(Ridge(), Threat()), Trial(Ridge(), Threat(insider=True))),
+    inquiries=(Inquiry(Probe(plan=PLAN), Threat()),),
+    recognition=Recognition(batch=32, plan=PLAN),
+)
+
+
+def people() -> ImageSet:
+    """The same images as photos of people: victims show two of three, the attacker's own show others."""
+    shown = torch.nonzero(DATA.victims.labels < 2).flatten()
+    others = torch.nonzero(DATA.selection.labels == 2).flatten()
+    return replace(
+        DATA,
+        auxiliary=DATA.auxiliary.unlabeled(),
+        victims=DATA.victims.select(shown),
+        selection=DATA.selection.select(others),
+        people=True,
+    )
+
+
+def client(std: float = 0.01) -> Client:
+    return Client(nn.AvgPool2d(2), Gaussian(std=std))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the judges of these images are kept once they are trained."""
+    return tmp_path_factory.mktemp("asked")
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path) -> Result:
+    return evaluate(client(), SUITE, DATA, out=folder)
+
+
+def found(result: Result, name: str):
+    return next(each for each in result.inferences if each.name == name)
+
+
+def test_a_probe_is_told_beside_what_chance_would_reach(result):
+    probe = found(result, "label-probe-linear")
+    assert probe.chance == pytest.approx(1 / 3, abs=0.01)
+    assert probe.score.low > 2 * probe.chance
+    assert probe.attack is None
+    assert probe.ceiling is None
+
+
+def test_the_judge_looks_at_the_best_attack_and_at_the_originals(result):
+    judged = found(result, "classifier-on-reconstruction")
+    assert judged.attack == result.headline
+    assert judged.score.mean > 0.8
+    assert judged.ceiling.mean >= judged.score.mean - 0.1
+    assert judged.chance == pytest.approx(1 / 3, abs=0.01)
+
+
+def test_a_result_with_inferences_survives_json(result):
+    assert Result.from_json(result.to_json()) == result
+
+
+def test_a_stored_evaluation_is_found_again_with_its_inferences(folder, result):
+    updates = []
+    again = evaluate(client(), SUITE, DATA, out=folder, progress=updates.append)
+    assert all(update.was_stored for update in updates)
+    assert again == result
+    assert (folder / f"judge-insider-{DATA.sha256[:8]}.safetensors").exists()
+
+
+def judged_in(folder: Path, fresh: Path) -> Path:
+    """Another folder with the same judges."""
+    for judge in folder.glob("judge-*"):
+        shutil.copy(judge, fresh)
+    return fresh
+
+
+@pytest.mark.usefixtures("result")
+def test_noise_that_hides_the_image_hides_the_class(folder, tmp_path):
+    blind = evaluate(client(std=50.0), replace(SUITE, inquiries=()), DATA, out=judged_in(folder, tmp_path))
+    judged = found(blind, "classifier-on-reconstruction")
+    assert judged.score.mean < judged.ceiling.mean - 0.3
+
+
+def test_people_are_found_among_other_photos_of_them():
+    data = people()
+    result = evaluate(client(), SUITE, data)
+    names = [each.name for each in result.inferences]
+    assert "label-probe-linear" not in names  # the attacker's own images show nobody who has a label
+    first, fifth = found(result, "re-identification R@1"), found(result, "re-identification R@5")
+    assert first.chance == pytest.approx(0.5, abs=0.05)  # photos of two people, as many of each
+    assert fifth.chance > 0.9
+    assert first.score.low > first.chance
+    assert first.ceiling.mean >= first.score.mean - 0.1
+    assert fifth.score.mean >= first.score.mean
+
+
+def test_images_without_labels_have_no_inferences():
+    roles: Roles = replace(roles_of(DATA), n_classes=None)
+    assert evaluate(client(), SUITE, roles).inferences == ()
