@@ -12,10 +12,13 @@ from splitveil.attacks import (
     Averaged,
     Box,
     DecoderAttack,
+    DiffusionAttack,
+    GeneratorAttack,
     Health,
     Inverter,
     Knowledge,
     Need,
+    OptimizationAttack,
     Retrieval,
     Ridge,
     Seen,
@@ -35,6 +38,10 @@ from worlds.tripwire import Trespass, tripwire  # noqa: F401  # a fixture
 
 QUICK = Plan(steps=40, lr=5e-3, warmup=5, ema=0.9, check_every=20)
 CONV = DecoderAttack("conv", batch=32, plan=QUICK)
+SEARCH = OptimizationAttack(steps=30, n_tuned=8, width=4, decoder=CONV)
+DUEL = GeneratorAttack(
+    latent=8, width=4, batch=16, plan=replace(QUICK, steps=20), critic_lr=5e-3, steps=15, restarts=2, n_tuned=8
+)
 ATTACKS: list[Attack] = [
     Ridge(),
     CONV,
@@ -48,6 +55,13 @@ ATTACKS: list[Attack] = [
     Retrieval(k=8),
     ShadowAttack(batch=32, plan=QUICK, decoder=CONV),
     ShadowAttack(head=True, batch=32, plan=QUICK, decoder=CONV),
+    SEARCH,
+    replace(SEARCH, prior="gaussian", start="mean"),
+    replace(SEARCH, prior="deep-image-prior"),
+    replace(SEARCH, prior="gaussian", start="decoder"),
+    DUEL,
+    replace(DUEL, mode="decoder", rung="conv", batch=32, plan=QUICK),
+    DiffusionAttack(width=8, batch=32, plan=QUICK, steps=8, samples=2, n_tuned=8),
 ]
 asking = [attack for attack in ATTACKS if Need.FAMILY not in attack.needs]  # a shadow of fixed weights learns nothing
 every_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

@@ -3,9 +3,12 @@
 from splitveil.attacks.averaging import Averaged
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need, Watch
 from splitveil.attacks.decoder import DecoderAttack, Objective
+from splitveil.attacks.diffusion import DiffusionAttack
 from splitveil.attacks.family import Family
+from splitveil.attacks.generator import GeneratorAttack
 from splitveil.attacks.inference import Guesser, Inference, Probe
 from splitveil.attacks.knowledge import Knowledge, grant
+from splitveil.attacks.optimization import OptimizationAttack
 from splitveil.attacks.oracle import CallableOracle, ClientOracle, Oracle, oracle_of
 from splitveil.attacks.pairs import AveragedPairs, Pairs, PairSource, QueriedPairs, RecordedPairs, Seen
 from splitveil.attacks.recognition import Gallery, Recognition, Recognizer, chance_of_finding
@@ -24,8 +27,10 @@ __all__ = [
     "ClientOracle",
     "Course",
     "DecoderAttack",
+    "DiffusionAttack",
     "Family",
     "Gallery",
+    "GeneratorAttack",
     "Guesser",
     "Health",
     "Inference",
@@ -33,6 +38,7 @@ __all__ = [
     "Knowledge",
     "Need",
     "Objective",
+    "OptimizationAttack",
     "Oracle",
     "PairSource",
     "Pairs",

@@ -119,7 +119,7 @@ class NetworkCanvas(Canvas):
 
     network: Untrained
     origin: Float[Tensor, "1 number"]
-    seed_map: Float[Tensor, "1 width height_ width_"]
+    seed_map: Float[Tensor, "1 feature rows columns"]
 
     is_averaged = True
 

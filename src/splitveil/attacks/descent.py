@@ -20,7 +20,7 @@ from splitveil.attacks.channel import Channel, Heard, is_scattered
 from splitveil.types import Images
 
 BETAS = (0.9, 0.99)
-EPSILON = 1e-6
+EPSILON = 1e-3  # of a row's typical slope: a number whose slope is rounding error stays where it is
 KEPT = 0.95  # share of the running mean that each step keeps
 TELL_EVERY = 100  # steps between two looks at the energy
 
@@ -38,7 +38,7 @@ class Descent:
 
     def run(
         self,
-        start: Float[Tensor, "1 number"],
+        start: Float[Tensor, "start number"],
         base: Images,
         heard: Heard,
         weight: Float[Tensor, " batch"],
@@ -99,8 +99,9 @@ def _adam(moments: list[Tensor], slope: Tensor, step: int) -> Tensor:
     first, second = moments
     first.lerp_(slope, 1 - BETAS[0])
     second.lerp_(slope.square(), 1 - BETAS[1])
-    debiased = [moment / (1 - beta ** (step + 1)) for moment, beta in zip(moments, BETAS, strict=True)]
-    return debiased[0] / (debiased[1].sqrt() + EPSILON)
+    mean, square = (moment / (1 - beta ** (step + 1)) for moment, beta in zip(moments, BETAS, strict=True))
+    floor = EPSILON * square.mean(1, keepdim=True).sqrt() + torch.finfo(slope.dtype).tiny
+    return mean / (square.sqrt() + floor)
 
 
 def clock() -> Callable[[], float]:

@@ -40,7 +40,7 @@ HIGHEST, LOWEST = 8.0, 0.02  # σ/d of the first and the last step
 CURVE = 7.0  # how far steps crowd at low noise (Karras et al.'s ρ)
 N_OWN = 500  # auxiliary images for units and for e_t
 N_SCORED = 500  # selection images on which a check measures the denoising loss
-GUIDES = (0.5, 1.0, 2.0, 4.0)  # g
+GUIDES = (0.4, 0.7, 1.0, 1.5)  # g
 CHUNK = 2000  # rows at once: inputs × samples
 
 
@@ -54,7 +54,7 @@ class DiffusionAttack(Attack):
     plan: Plan = field(default_factory=lambda: Plan(steps=5000, lr=1e-3, ema=0.999, check_every=250, warmup=200))
     steps: int = 40  # of sampling
     samples: int = 8  # averaged
-    churn: float = 0.5  # η: fresh noise in place of what was there
+    churn: float = 0.9  # η: share of fresh noise; an early mistake is forgotten
     n_tuned: int = 48  # selection images that choose g
 
     def __post_init__(self) -> None:

@@ -12,21 +12,19 @@ from dataclasses import dataclass, field
 from typing import Literal, final
 
 import torch
-from torch import Tensor
 
 from splitveil.attacks.averaging import Averaged
-from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
+from splitveil.attacks.base import Attack, Course, Inverter, Need
 from splitveil.attacks.canvas import Canvas, PixelCanvas, gaussian_canvas, network_canvas
 from splitveil.attacks.channel import Loss, channel_of
 from splitveil.attacks.decoder import DecoderAttack
-from splitveil.attacks.descent import Descent, Tell, clock
+from splitveil.attacks.descent import Descent
 from splitveil.attacks.keeping import keeping
 from splitveil.attacks.knowledge import Knowledge
-from splitveil.attacks.pairs import Seen
+from splitveil.attacks.refinement import Begin, Candidates, Search, some, tune
 from splitveil.attacks.ridge import Ridge
 from splitveil.check import UsageError, at_least, one_of, positive
-from splitveil.fitting import Check, Plan
-from splitveil.metrics import mse
+from splitveil.fitting import Plan
 from splitveil.randomness import SeededSource
 from splitveil.types import Images
 
@@ -34,7 +32,6 @@ Start = Literal["mean", "noise", "affine", "decoder"]
 Prior = Literal["tv", "gaussian", "deep-image-prior", "none"]
 
 N_OWN = 2000  # auxiliary images that units, means and covariances are taken from
-CHUNK = 500  # inputs at once
 WEIGHTS: dict[Prior, tuple[float, ...]] = {
     "tv": (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     "gaussian": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
@@ -96,16 +93,16 @@ class OptimizationAttack(Attack):
         assert known.pairs is not None and known.selection is not None and known.client is not None  # noqa: PT018
         n_own = torch.arange(min(N_OWN, len(known.pairs)), device=known.pairs.device)
         own = known.pairs.draw(n_own, source=SeededSource(course.seed, "own"), augment=self.start == "decoder")
-        begin = _Begin(own.x.mean(0, keepdim=True), self._first(known, len(own.seen.z_sent), course))
+        begin = Begin(own.x.mean(0, keepdim=True), self._first(known, len(own.seen.z_sent), course))
         channel = channel_of(known.client, own.seen.z_sent, loss=self.loss, draws=self.expectation, seed=course.seed)
         canvas = self._canvas(own.x - begin(own.seen), course.seed)
         descent = Descent(channel, canvas, self.steps, self.lr or RATES[self.prior])
         start = torch.zeros(1, canvas.size, device=own.x.device)
         if self.start == "noise":
             start = canvas.settle(begin.mean, canvas.noise(course.seed, device=own.x.device))
-        search = _Search(descent, begin, start)
-        selection = known.selection.first(self.n_tuned, source=SeededSource(course.seed, "selection"))
-        return keeping(_tune(search, selection.x, selection.seen, self._candidates(), course), course.state)
+        search = Search(descent, begin, lambda seen: start)
+        selection = some(known.selection, self.n_tuned, seed=course.seed)
+        return keeping(tune(search, selection, self._candidates(), course), course.state)
 
     def _first(self, known: Knowledge, releases: int, course: Course) -> Inverter | None:
         if self.start in ("mean", "noise"):
@@ -125,75 +122,7 @@ class OptimizationAttack(Attack):
             case _:
                 return PixelCanvas(image_shape, has_variation=self.prior == "tv")
 
-    def _candidates(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    def _candidates(self) -> Candidates:
         """Weights, and numbers of steps."""
         stops = SHORT_OF_DECODER if self.start in ("affine", "decoder") else STOPS[self.prior]
         return WEIGHTS[self.prior], tuple(dict.fromkeys(round(share * self.steps) for share in stops))
-
-
-@dataclass(frozen=True)
-class _Begin:
-    """Where each search begins: the mean image, or what a decoder paints."""
-
-    mean: Images
-    decoder: Inverter | None
-
-    def __call__(self, seen: Seen) -> Images:
-        if self.decoder is None:
-            return self.mean.expand(seen.z_sent.shape[1], -1, -1, -1)
-        return self.decoder(seen)
-
-
-@dataclass(frozen=True)
-class _Search:
-    """Everything but the weight and the number of steps."""
-
-    descent: Descent
-    begin: _Begin
-    start: Tensor
-
-    def __call__(
-        self, seen: Seen, weights: tuple[float, ...], stops: tuple[int, ...], tell: Tell | None = None
-    ) -> dict[tuple[float, int], Images]:
-        """The answers to each weight and number of steps."""
-        n = len(weights)
-        base = self.begin(seen)
-        heard = self.descent.channel.hear(seen.z_sent.repeat(1, n, *[1] * (seen.z_sent.ndim - 2)))
-        weight = torch.tensor(weights, device=base.device).repeat_interleave(len(base))
-        answers = self.descent.run(self.start, base.repeat(n, 1, 1, 1), heard, weight, marks=stops, tell=tell)
-        return {(weights[i], stop): part for stop, x_hat in answers.items() for i, part in enumerate(x_hat.chunk(n))}
-
-
-def _tune(
-    search: _Search, x: Images, seen: Seen, candidates: tuple[tuple[float, ...], tuple[int, ...]], course: Course
-) -> "_Optimized":
-    """Try every candidate on selection images and keep the best."""
-    seconds, watch = clock(), course.watch
-    prior = mse(x, search.begin(seen)).mean().item()
-
-    def tell(step: int, energy: float) -> None:
-        if watch is not None:
-            watch(Check(step, energy, prior, seconds()))
-
-    tried = search(seen, *candidates, tell=tell)
-    scores = {key: mse(x, x_hat).mean().item() for key, x_hat in tried.items()}
-    weight, stop = min(scores, key=scores.__getitem__)
-    health = Health(selection_mse=scores[weight, stop], steps=stop)
-    if watch is not None:
-        watch(Check(stop, 0.0, scores[weight, stop], seconds()))
-    return _Optimized(search, weight, stop, health)
-
-
-@final
-class _Optimized(Inverter):
-    def __init__(self, search: _Search, weight: float, stop: int, health: Health) -> None:
-        self._search, self.weight, self.stop, self._health = search, weight, stop, health
-
-    @property
-    def health(self) -> Health:
-        return self._health
-
-    def __call__(self, seen: Seen) -> Images:
-        rows = [slice(i, i + CHUNK) for i in range(0, seen.z_sent.shape[1], CHUNK)]
-        parts = [self._search(Seen(seen.z_sent[:, row]), (self.weight,), (self.stop,)) for row in rows]
-        return torch.cat([part[self.weight, self.stop] for part in parts])

@@ -46,12 +46,12 @@ class Untrained:
             parts.append(torch.cat([weight, weight.new_zeros(n_out, 1)], 1).flatten())
         return torch.cat(parts)
 
-    def draw_input(self, rng: torch.Generator) -> Float[Tensor, "1 width height_ width_"]:
+    def draw_input(self, rng: torch.Generator) -> Float[Tensor, "1 feature rows columns"]:
         """The noise that every image is painted from."""
         return INPUT_STD * torch.randn(1, self.width, *self.sizes[0], generator=rng, device=rng.device)
 
     def __call__(
-        self, seed_map: Float[Tensor, "1 width height_ width_"], weights: Weights
+        self, seed_map: Float[Tensor, "1 feature rows columns"], weights: Weights
     ) -> Float[Tensor, "batch channel height width"]:
         """Logits of each image."""
         h, used = seed_map.expand(len(weights), *seed_map.shape[1:]), 0

@@ -1,0 +1,104 @@
+"""Training against a critic inside the ordinary fit loop.
+
+    critic      E C(x̂) − E C(x) + 10 E (‖∇C(x̃)‖ − 1)²,      x̃ = t x + (1 − t) x̂        one or more Adam steps
+    generator   −E C(x̂), beside what else it is charged
+
+A `Duel` is the network that is fitted: the generator's weights are its parameters, which the loop moves, averages and
+scores. The critic's weights and moments are its buffers, which the loop keeps and restores with everything else, and
+which move here. So a fit that is interrupted goes on with the critic it had.
+
+Source: Gulrajani et al., "Improved Training of Wasserstein GANs" (2017).
+"""
+
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from splitveil.networks.generator import Critic
+from splitveil.randomness import NoiseSource
+from splitveil.types import Images
+
+BETAS = (0.0, 0.9)  # as Gulrajani et al.
+EPSILON = 1e-8
+PENALTY = 10.0  # weight of the gradient penalty
+KINDS = ("weight", "first", "second")
+
+Judge = Callable[[Images], Tensor]
+
+
+@final
+class Duel(nn.Module):
+    """A generator, with the critic it is up against."""
+
+    def __init__(self, generator: nn.Module, critic: Critic, *, lr: float) -> None:
+        super().__init__()
+        self.generator = generator
+        self._critic = [critic]  # in a list: its weights are not ours to fit
+        self._lr = lr
+        self._names = [name for name, _ in critic.named_parameters()]
+        for i, weight in enumerate(critic.parameters()):
+            for kind in KINDS:
+                start = weight.detach().clone() if kind == "weight" else torch.zeros_like(weight)
+                self.register_buffer(f"{kind}_{i}", start)
+        self.register_buffer("turns", torch.zeros(()))
+
+    def forward(self, *inputs: Tensor) -> Images:
+        painted: Tensor = self.generator(*inputs)
+        return painted
+
+    def judge(self, x: Images) -> Tensor:
+        """C(x), with gradients to x alone."""
+        return self._judge(self._tensors("weight"))(x)
+
+    def teach(self, real: Images, painted: Images, source: NoiseSource) -> None:
+        """One Adam step of the critic."""
+        weights = [weight.detach().requires_grad_() for weight in self._tensors("weight")]
+        with torch.autocast(real.device.type, enabled=False):  # a slope's slope wants its digits
+            charge = wasserstein(self._judge(weights), real, painted.detach(), source)
+        self._move(torch.autograd.grad(charge, weights))
+
+    @torch.no_grad()
+    def _move(self, slopes: tuple[Tensor, ...]) -> None:
+        weights, firsts, seconds = (self._tensors(kind) for kind in KINDS)
+        turns = self.get_buffer("turns").add_(1)
+        torch._foreach_lerp_(firsts, slopes, 1 - BETAS[0])
+        torch._foreach_lerp_(seconds, torch._foreach_mul(slopes, slopes), 1 - BETAS[1])
+        bias = (1 - BETAS[1] ** turns).sqrt()
+        for weight, first, second in zip(weights, firsts, seconds, strict=True):
+            weight.sub_(self._lr * first / (second.sqrt() / bias + EPSILON))
+
+    def _tensors(self, kind: str) -> list[Tensor]:
+        return [self.get_buffer(f"{kind}_{i}") for i in range(len(self._names))]
+
+    def _judge(self, weights: list[Tensor]) -> Judge:
+        named = dict(zip(self._names, weights, strict=True))
+
+        def judge(x: Images) -> Tensor:
+            judged: Tensor = functional_call(self._critic[0], named, (x,))
+            return judged
+
+        return judge
+
+
+def wasserstein(judge: Judge, real: Images, painted: Images, source: NoiseSource) -> Tensor:
+    """The critic's loss: how little better it finds real images, and the gradient penalty."""
+    share = source.uniform((len(real), 1, 1, 1), device=real.device)
+    between = torch.lerp(painted, real, share).requires_grad_()
+    (slope,) = torch.autograd.grad(judge(between).sum(), between, create_graph=True)
+    steepness = slope.flatten(1).norm(dim=1)
+    charge: Tensor = judge(painted).mean() - judge(real).mean() + PENALTY * (steepness - 1).square().mean()
+    return charge
+
+
+def energy_distance(a: Images, b: Images) -> Tensor:
+    """How far two sets of images lie apart: 2 E‖a − b‖ − E‖a − a'‖ − E‖b − b'‖ over pixels, per √pixel.
+
+    Guarantees: 0 for the same distribution (up to sampling), > 0 otherwise; needs two images of each.
+    """
+    a, b = a.flatten(1), b.flatten(1)
+    within = [torch.cdist(each, each).sum() / (len(each) * (len(each) - 1)) for each in (a, b)]
+    apart: Tensor = (2 * torch.cdist(a, b).mean() - within[0] - within[1]) / a.shape[1] ** 0.5
+    return apart
