@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from references.attention import unit_rows
 from splitveil.private_attention import Bounds, CodebookFeatures, NystromFeatures, PolynomialFeatures
@@ -95,3 +96,23 @@ def test_settings_and_tensors_rebuild_the_kernel(kernel: Kernel) -> None:
 def test_the_description_is_one_sentence(kernel: Kernel) -> None:
     assert "\n" not in kernel.describe()
     assert len(kernel.describe()) > 40
+
+
+class _Copies(TorchDispatchMode):
+    """Counts tensors that are copied to another device or precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._to_copy.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_second_query_copies_nothing_so_that_it_can_be_captured(kernel: Kernel) -> None:
+    q = unit_rows(4, D, seed=6).float()
+    kernel.basis(q, kernel.beta)
+    with _Copies() as copies:
+        kernel.basis(q, kernel.beta)
+    assert copies.count == 0

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splitveil.check import UsageError, positive
-from splitveil.private_attention.kernel import FeatureMap, Kernel
+from splitveil.private_attention.kernel import Constants, FeatureMap, Kernel
 from splitveil.private_attention.lattice import FEATURE_BITS, coordinate_bits, to_unit_ball
 from splitveil.private_attention.spec import Bounds
 
@@ -59,6 +59,7 @@ class CodebookKernel(Kernel):
         self.beta, self.d, self.n_features = beta, centroids.shape[1], centroids.shape[0]
         self.norm, self.least_inner = 1.0, 0.0
         self._centroids, self._key_norm = centroids.double().cpu(), key_norm
+        self._constants = Constants(self._centroids)
         self._one = 2.0 ** (coordinate_bits(self.d) - 1)  # one bit for the doubled inner product
         self._unit_int = torch.trunc(to_unit_ball(self._centroids, key_norm) * self._one)
 
@@ -71,7 +72,8 @@ class CodebookKernel(Kernel):
         return torch.nn.functional.one_hot(nearness.argmax(0), self.n_features).T.double() * 2.0**FEATURE_BITS
 
     def basis(self, q: Float[Tensor, "*batch d"], beta: float) -> Float[Tensor, "*batch feature"]:
-        logits = beta * (q @ self._centroids.to(q).T)
+        (centroids,) = self._constants.like(q)
+        logits = beta * (q @ centroids.T)
         return (logits - logits.amax(-1, keepdim=True)).exp()
 
     def fold(

@@ -7,12 +7,29 @@ A `FeatureMap` is chosen by the user without bounds; a builder binds it to them 
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, final
 
 from jaxtyping import Float
 from torch import Tensor
 
 from splitveil.private_attention.spec import Bounds
+
+
+@final
+class Constants:
+    """Public tensors that queries are multiplied with, copied once to each device and precision: a copy from the host
+    has no place in a CUDA graph."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        self._copies = {(tensors[0].device, tensors[0].dtype): tensors}
+        self._tensors = tensors
+
+    def like(self, q: Tensor) -> tuple[Tensor, ...]:
+        """The tensors on the device and in the precision of `q`."""
+        key = (q.device, q.dtype)
+        if key not in self._copies:
+            self._copies[key] = tuple(tensor.to(q) for tensor in self._tensors)
+        return self._copies[key]
 
 
 class Kernel(ABC):

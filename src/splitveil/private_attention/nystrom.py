@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splitveil.check import UsageError, positive
-from splitveil.private_attention.kernel import FeatureMap, Kernel
+from splitveil.private_attention.kernel import Constants, FeatureMap, Kernel
 from splitveil.private_attention.lattice import EXACT_BITS, FEATURE_BITS, coordinate_bits, steady_exp
 from splitveil.private_attention.spec import Bounds
 
@@ -84,6 +84,7 @@ class NystromKernel(Kernel):
         self._whiten_unit = float(self._whiten.abs().max()) / 2.0**bits
         self._whiten_int = torch.round(self._whiten / self._whiten_unit)
         self._unit_int = torch.trunc(self._unit * self._one)
+        self._constants = Constants(self._unit, self._whiten)
 
     def lift(
         self, unit_keys: Float[Tensor, "d row"], out: Float[Tensor, "feature row"] | None = None
@@ -96,8 +97,9 @@ class NystromKernel(Kernel):
         return whitened.mul_(scale)
 
     def basis(self, q: Float[Tensor, "*batch d"], beta: float) -> Float[Tensor, "*batch feature"]:
-        inner: Tensor = q @ (self._unit * (beta / self.beta * self._exponent / self._query_norm)).to(q).T
-        features: Tensor = inner.exp() @ self._whiten.to(q).T
+        unit, whiten = self._constants.like(q)
+        inner: Tensor = q @ unit.T * (beta / self.beta * self._exponent / self._query_norm)
+        features: Tensor = inner.exp() @ whiten.T
         return features
 
     def fold(
