@@ -17,7 +17,7 @@ def test_a_noisy_client_has_bits_two_points_and_van_trees_but_no_local_dp():
     client = small_split(mechanism=Gaussian(std=0.1)).client
     found = bounds_of(client, DATA)
     assert {bound.name.split(",")[0] for bound in found} == {"information", "two points", "van Trees"}
-    assert [line.split(":")[0] for line in missing(client)] == ["no local DP"]
+    assert [line.split(":")[0] for line in missing(client)] == ["local DP"]
 
 
 def test_behind_a_clip_there_is_local_dp_too():

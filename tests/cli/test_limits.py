@@ -59,6 +59,7 @@ def test_bounds_are_printed_with_kind_and_assumptions(runs: Path, call: Callable
         "van Trees",
         "local DP",
     }
+    assert "bounds, whatever the attack" in said
     for bound in result.bounds:
         for words in (bound.statement(), bound.kind, bound.name, *bound.holds_if):
             assert words in said
@@ -68,7 +69,7 @@ def test_bounds_are_printed_with_kind_and_assumptions(runs: Path, call: Callable
 
 def test_a_client_without_noise_is_told_that_nothing_bounds_its_leak(runs: Path, call: Callable[..., str]) -> None:
     said = call("attack", str(runs / "silent"), "--suite", "cheap", "--attack", "ridge")
-    assert "what no attack can beat" not in said
+    assert "bounds, whatever the attack" not in said
     assert said.count("no bound: ") == 2
 
 

@@ -51,5 +51,5 @@ def advantage(mu: float) -> float:
 def obstacle(mechanism: Mechanism) -> str | None:
     """Why there is no such bound; None if there is."""
     if isinstance(mechanism.event(), NonPrivate):
-        return "no local DP: no clip bounds the features before the noise, so two inputs may lie any distance apart"
+        return "local DP: no clip bounds the features before the noise, so two inputs may lie any distance apart"
     return None

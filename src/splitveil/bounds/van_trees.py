@@ -27,7 +27,7 @@ from splitveil.bounds.channel import Channel, channel_of, roughness
 from splitveil.bounds.gaussian_prior import GaussianWeighing, gaussian_weighing
 from splitveil.bounds.jacobian import Probing, Pullbacks, pullbacks
 from splitveil.bounds.parts import Parts, some
-from splitveil.bounds.smoothing import prior_information
+from splitveil.bounds.smoothing import prior_information, variance
 from splitveil.bounds.weighing import Fixed, Prior, fit_weighing, identity
 from splitveil.check import UsageError, at_least
 from splitveil.data import Part
@@ -93,7 +93,9 @@ def known_prior(looks: Looks, prior: Prior, *, form: Form = "trace", releases: i
 def smoothed(looks: Looks, *, form: Form = "trace", releases: int = 1) -> Bound:
     """For inputs x + u: proved, up to the sampling of E JᵀJ. Choose the width before looking, or by `choose_width`."""
     width = _at(looks, smoothed=True)
-    about = f"the input is x + u, u independent cos² noise of width {width:g} in each pixel"
+    about = (
+        f"the input is x + u, u independent cos² noise of width {width:g} (variance {variance(width):.2g}) in a pixel"
+    )
     holds_if = (about, "what is rebuilt is x + u, not x", *SAMPLED)
     words = (f"van Trees, {form}, smoothed", "MSE on x + u", Kind.SAMPLED, holds_if)
     return _bound(looks, _weigh(looks, prior_information(width), form, releases), releases, *words)

@@ -1,7 +1,5 @@
 """Bounds beside measured numbers: computed before the attacks, shown after them with their kind and assumptions."""
 
-from rich.console import Console
-
 from splitveil.bounds import Bound, bounds_of, missing
 from splitveil.cli.display import err, out
 from splitveil.data import ImageSet
@@ -18,17 +16,17 @@ def limits_of(client: Client, data: ImageSet, suite: Suite, *, label: str, quiet
 
 
 def show_limits(result: Result, client: Client) -> None:
-    """What no attack can beat, each with how it is known and what it assumes; then what is not known, and why."""
+    """Bounds with how each is known, under each group what it assumes; then what is not known, and why."""
     console = out()
-    if result.bounds:
-        console.print("what no attack can beat:")
+    groups: dict[tuple[str, ...], list[Bound]] = {}
     for bound in result.bounds:
-        _show(bound, console)
+        groups.setdefault(bound.holds_if, []).append(bound)
+    if groups:
+        console.print("bounds, whatever the attack:")
+    for holds_if, bounds in groups.items():
+        for bound in bounds:
+            count = "1 release" if bound.releases == 1 else f"{bound.releases} releases"
+            console.print(f"  {bound.statement()}   {bound.kind}, {count}: {bound.name}", markup=False, soft_wrap=True)
+        console.print(f"      if {'; '.join(holds_if)}", markup=False, soft_wrap=True, style="dim")
     for reason in missing(client):
         console.print(f"no bound: {reason}", markup=False, soft_wrap=True)
-
-
-def _show(bound: Bound, console: Console) -> None:
-    count = "1 release" if bound.releases == 1 else f"{bound.releases} releases"
-    console.print(f"  {bound.statement()}   {bound.kind}, {count}: {bound.name}", markup=False, soft_wrap=True)
-    console.print(f"      holds if {'; '.join(bound.holds_if)}", markup=False, soft_wrap=True, style="dim")
