@@ -191,8 +191,8 @@ def rows(folder: Path) -> list[Row]:
     ]
 
 
-def table(folder: Path) -> str:
-    """One line a surrogate and weight, as Markdown."""
+def table(folder: Path, wanted: list[Cell]) -> str:
+    """One line a surrogate and weight, as Markdown, and what of `wanted` is not measured."""
     found = rows(folder)
     lines = [
         "| surrogate | weight | σ | batch | cut | seeds | accuracy | attack MSE | SSIM | bits ≤ "
@@ -205,7 +205,8 @@ def table(folder: Path) -> str:
         name = r.name.replace("_", "-")
         numbers = f"{100 * r.accuracy:.1f} % | {r.mse:.4f} | {r.ssim:.3f} | {r.bits:.0f} | {last}"
         lines.append(f"| {name} | {r.weight:g} | {r.std:g} | {r.batch} | {r.cut} | {r.n_seeds} | {numbers} |")
-    return "\n".join(lines)
+    missing = [cell.file.removesuffix(".json") for cell in wanted if not (folder / cell.file).exists()]
+    return "\n".join([*lines, *(["", f"Not measured: {', '.join(missing)}"] if missing else [])])
 
 
 def plot(folder: Path, path: Path) -> None:
@@ -216,7 +217,7 @@ def plot(folder: Path, path: Path) -> None:
     from matplotlib import pyplot as plt
 
     found = rows(folder)
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), constrained_layout=True)
+    figure, axes = plt.subplots(1, 2, figsize=(12, 4.5), constrained_layout=True)
     for i, name in enumerate(("noise", *HONEST, *LITERAL)):
         mine = sorted((r for r in found if r.name == name), key=lambda r: r.accuracy)
         if not mine:
@@ -226,8 +227,8 @@ def plot(folder: Path, path: Path) -> None:
             axis.plot([100 * r.accuracy for r in mine], values, marker="osv^D<>pPX*hdH"[i], ms=5, label=name, **style)
     axes[0].set(xlabel="accuracy on victims, %", ylabel="attack MSE (higher is more private)")
     axes[1].set(xlabel="accuracy on victims, %", ylabel="bits about x at most (lower is more private)")
-    axes[0].legend(fontsize=7)
-    figure.savefig(path, dpi=110)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
+    figure.savefig(path, dpi=90)
 
 
 def main() -> None:
@@ -259,7 +260,7 @@ def main() -> None:
             command=f"python benchmarks/frontier.py run DATA {given} --workers {words.workers}",
         )
     elif words.verb == "table":
-        print(table(folder))
+        print(table(folder, STUDIES[words.study](words.seeds)))
     else:
         plot(folder, Path("docs") / f"{folder.name}.png")
 
