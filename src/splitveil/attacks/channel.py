@@ -22,6 +22,7 @@ from splitveil.split import Client
 from splitveil.types import Features, Images
 
 EXACT = 0.03  # s of a client without additive noise, in standard deviations of its features
+IMPOSSIBLE = -1e6  # log likelihood of a draw that cannot be what happened
 
 Loss = Literal["likelihood", "features"]
 Misfit = Float[Tensor, " batch"]
@@ -79,6 +80,8 @@ class Channel:
         drawn = draw_scatter(self.client.mechanism, (self.draws, *z.shape[1:]), source, device=z.device)
         sent = torch.stack([self._send(z, tuple(part[k : k + 1] for part in drawn)) for k in range(self.draws)])
         fits = -(sent[:, None] - heard.z_sent).square() / (2 * variance)  # draw, release, batch, features
+        if not self.client.mechanism.noise_std:  # what was dropped arrives as exactly 0, and nothing else does
+            fits = fits.masked_fill((sent[:, None] == 0) != (heard.z_sent == 0), IMPOSSIBLE)
         return -fits.logsumexp(0).transpose(0, 1).flatten(1).sum(1)
 
     def _send(self, z: Features, drawn: Noise) -> Features:

@@ -52,8 +52,8 @@ class DiffusionAttack(Attack):
     width: int = 64
     batch: int = 256
     plan: Plan = field(default_factory=lambda: Plan(steps=5000, lr=1e-3, ema=0.999, check_every=250, warmup=200))
-    steps: int = 40  # of sampling
-    samples: int = 8  # averaged
+    steps: int = 80  # of sampling
+    samples: int = 6  # averaged
     churn: float = 0.9  # η: share of fresh noise; an early mistake is forgotten
     n_tuned: int = 48  # selection images that choose g
 

@@ -43,7 +43,7 @@ STOPS: dict[Prior, tuple[float, ...]] = {  # shares of the steps after which it 
     "tv": (1.0,),
     "gaussian": (1.0,),
     "deep-image-prior": (0.1, 0.2, 0.3, 0.5, 0.7, 1.0),
-    "none": (0.1, 0.3, 1.0),
+    "none": (0.0, 0.03, 0.1, 0.3, 1.0),
 }
 SHORT_OF_DECODER = (0.0, 0.1, 0.3, 1.0)  # the same, from a decoder on
 

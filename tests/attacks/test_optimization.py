@@ -1,0 +1,216 @@
+"""Searches by optimization: the likelihood they descend, the numbers they move, and how near the optimum they come."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from splitveil.attacks import DecoderAttack, Knowledge, OptimizationAttack, Ridge, Seen, Threat, grant, oracle_of
+from splitveil.attacks.canvas import PixelCanvas, gaussian_canvas, network_canvas, total_variation
+from splitveil.attacks.channel import Channel, channel_of, is_scattered
+from splitveil.attacks.refinement import some
+from splitveil.check import UsageError
+from splitveil.fitting import Check, Plan
+from splitveil.mechanisms import Chain, Clip, Dropout, Gaussian, Identity, Quantize, TopK
+from splitveil.metrics import interval, mse
+from splitveil.networks.untrained import Untrained
+from splitveil.randomness import SeededSource, stream
+from splitveil.split import Client
+from worlds.linear_gaussian import LinearGaussian, Matrix, world
+
+WORLD = world()
+MAP = OptimizationAttack(prior="gaussian", start="mean", steps=120, n_tuned=48)
+
+
+def held(this: LinearGaussian, client: Client | None = None, releases: int = 1) -> Knowledge:
+    oracle = oracle_of(client or this.client())
+    parts = {"auxiliary": this.part(2000, 0, "auxiliary"), "selection": this.part(300, 0, "selection")}
+    return grant(Threat(releases=releases), oracle=oracle, **parts)
+
+
+def errors(attack: OptimizationAttack, releases: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    """Errors of the attack and of the posterior mean on the same releases of the same victims."""
+    inverter = attack.fit(held(WORLD, releases=releases), seed=0)
+    x = WORLD.part(400, 0, "victims").images()
+    seen = Seen(oracle_of(WORLD.client()).release(x, source=SeededSource(1, "victims"), releases=releases))
+    return mse(x, inverter(seen)), mse(x, WORLD.best_attack(seen))
+
+
+@pytest.mark.parametrize("releases", [1, 4])
+def test_the_most_likely_image_is_the_optimum_where_everything_is_gaussian(releases):
+    found, best = errors(MAP, releases)
+    assert interval(found - best).high >= 0
+    assert found.mean() <= 1.05 * best.mean()
+
+
+@pytest.mark.parametrize("start", ["noise", "affine"])
+def test_it_ends_near_the_optimum_wherever_it_starts(start):
+    found, best = errors(replace(MAP, start=start))
+    assert interval(found - best).high >= 0
+    assert found.mean() <= 1.08 * best.mean()
+
+
+@pytest.mark.parametrize("prior", ["tv", "deep-image-prior"])
+@pytest.mark.parametrize("loss", ["likelihood", "features"])
+def test_other_priors_stay_above_the_optimum_and_below_the_mean_image(prior, loss):
+    found, best = errors(OptimizationAttack(prior=prior, loss=loss, start="mean", steps=80, n_tuned=24, width=6))
+    assert interval(found - best).high >= 0
+    assert found.mean() < 0.85 * WORLD.prior_mse
+
+
+def test_a_prior_is_worth_having():
+    plain, smooth = (
+        errors(OptimizationAttack(prior=prior, start="mean", steps=80, n_tuned=24))[0].mean()
+        for prior in ("none", "tv")
+    )
+    assert smooth < 0.9 * plain
+
+
+def test_started_from_a_decoder_it_is_not_worse_than_the_decoder_on_selection_images():
+    decoder = DecoderAttack("conv", batch=64, plan=Plan(steps=80, lr=4e-3, ema=0.95, check_every=40))
+    known = held(WORLD)
+    first = decoder.fit(known, seed=0)
+    attack = OptimizationAttack(prior="gaussian", start="decoder", steps=60, n_tuned=32, decoder=decoder)
+    selection = some(known.selection, 32, seed=0)
+    alone = mse(selection.x, first(selection.seen)).mean().item()
+    health = attack.fit(known, seed=0).health
+    assert health.selection_mse <= alone
+    assert health.selection_mse < 0.99 * alone  # an unfinished decoder leaves something to find
+
+
+def test_a_dropped_coordinate_does_not_pull():
+    """Under dropout, x that explains what arrived is found; taking zeros for data is far worse."""
+    client = Client(Matrix(WORLD.matrix), Dropout(rate=0.3))
+    known = held(WORLD, client)
+    x = WORLD.part(150, 0, "victims").images()
+    seen = Seen(oracle_of(client).release(x, source=SeededSource(3)))
+    error = mse(x, replace(MAP, steps=80, n_tuned=24).fit(known, seed=0)(seen)).mean()
+    assert error < 0.85 * mse(x, Ridge().fit(known, seed=0)(seen)).mean()
+
+
+def test_the_misfit_of_additive_noise_is_the_sum_over_releases():
+    client = Client(Matrix(WORLD.matrix), Chain([Clip(radius=2.0), Gaussian(std=0.2)]))
+    x = WORLD.part(5, 0).images()
+    z_sent = oracle_of(client).release(WORLD.part(5, 1).images(), source=SeededSource(0), releases=3)
+    channel = channel_of(client, z_sent, loss="likelihood", draws=1, seed=0)
+    clipped = Clip(radius=2.0).send(client.encode(x), ())
+    per_release = ((clipped - z_sent).square() / (2 * 0.2**2)).sum((0, 2))
+    ours, other = channel.misfit(x, channel.hear(z_sent)), channel.misfit(x.flip(0), channel.hear(z_sent))
+    wanted = per_release - ((z_sent - z_sent.mean(0)).square() / (2 * 0.2**2)).sum((0, 2))  # a constant of x
+    torch.testing.assert_close(ours, wanted)
+    assert not torch.allclose(ours, other)
+
+
+def test_the_misfit_of_a_scattered_mechanism_averages_likelihoods_over_its_draws():
+    client = Client(nn.Flatten(), Chain([Dropout(rate=0.5), Gaussian(std=0.1)]))
+    channel = Channel(client, 0.1**2, draws=400, seed=0)
+    x, z_sent = torch.full((1, 1, 1, 2), 0.6), torch.tensor([[[0.0, 0.65]]])
+    density = [0.5 * torch.exp(-((torch.tensor([0.0, 0.6]) - z) ** 2) / 0.02).sum() for z in (0.0, 0.65)]
+    wanted = -torch.stack(density).log().sum() - 2 * torch.tensor(400.0).log()  # the mean over draws as a sum
+    torch.testing.assert_close(channel.misfit(x, channel.hear(z_sent))[0], wanted, atol=0.3, rtol=0)
+
+
+def test_what_is_random_beside_additive_noise():
+    assert [is_scattered(m) for m in (Identity(), Gaussian(std=1.0), Dropout(rate=0.1), TopK(keep=2))] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    assert is_scattered(Chain([Gaussian(std=1.0), Dropout(rate=0.1)]))
+    assert not is_scattered(Chain([Quantize(levels=4), Gaussian(std=1.0)]))
+
+
+def test_the_client_is_left_as_it_was():
+    encoder = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten()).train()
+    client = Client(encoder, Gaussian(std=0.1))
+    before = {name: value.clone() for name, value in client.state_dict().items()}
+    known = held(WORLD, client)
+    inverter = OptimizationAttack(steps=5, n_tuned=4).fit(known, seed=0)
+    inverter(Seen(oracle_of(client).release(WORLD.part(3, 1).images(), source=SeededSource(0))))
+    assert all(torch.equal(value, before[name]) for name, value in client.state_dict().items())
+    assert all(weight.grad is None and weight.requires_grad for weight in client.parameters())
+    assert client.training and encoder[1].training  # noqa: PT018
+
+
+def test_gaussian_coordinates_are_standard_normal():
+    x = WORLD.part(3000, 0, "canvas").images()
+    canvas = gaussian_canvas(x - x.mean(0))
+    assert canvas.size == 64
+    drawn = canvas.paint(torch.zeros(20_000, 1, 8, 8), torch.randn(20_000, 64, generator=stream(0))).flatten(1)
+    gap = torch.cov(drawn.T) - WORLD.covariance.float()
+    assert gap.norm() < 0.15 * WORLD.covariance.norm()
+
+
+def test_few_images_leave_directions_that_are_all_alike():
+    x = WORLD.part(40, 0, "canvas").images()
+    canvas = gaussian_canvas(x - x.mean(0))
+    assert len(canvas.std) == 10
+    assert canvas.size == 10 + 64
+    drawn = canvas.paint(torch.zeros(5000, 1, 8, 8), torch.randn(5000, canvas.size, generator=stream(0)))
+    assert drawn.var(0).mean().item() == pytest.approx(x.var(0).mean().item(), rel=0.1)
+
+
+def test_total_variation_is_the_loop_s():
+    x = torch.rand(2, 2, 3, 4, generator=stream(0))
+    wanted = torch.zeros(2)
+    for n, c, i, j in torch.cartesian_prod(*map(torch.arange, x.shape)).tolist():
+        down = x[n, c, i + 1, j] - x[n, c, i, j] if i < 2 else 0.0
+        right = x[n, c, i, j + 1] - x[n, c, i, j] if j < 3 else 0.0
+        wanted[n] += (down**2 + right**2 + 1e-6) ** 0.5
+    torch.testing.assert_close(total_variation(x), wanted)
+    assert (PixelCanvas((2, 3, 4)).settle(x, torch.full((2, 24), 5.0)).reshape(x.shape) + x).max() <= 1
+
+
+def test_untrained_networks_of_one_batch_are_networks_each_of_its_own():
+    network = Untrained((3, 10, 8), width=4)
+    rng = stream(0, "weights")
+    weights, seed_map = torch.stack([network.draw(rng) for _ in range(3)]), network.draw_input(rng)
+    painted = network(seed_map, weights)
+    assert painted.shape == (3, 3, 10, 8)
+    for one, of_it in zip(painted, weights, strict=True):
+        h = seed_map
+        for i, (n_in, n_out) in enumerate(network.layers):
+            h = F.interpolate(h, size=network.sizes[min(i // 2, 2)], mode="bilinear", align_corners=False)
+            layer, of_it = of_it[: n_out * (9 * n_in + 1)].reshape(n_out, -1), of_it[n_out * (9 * n_in + 1) :]
+            h = F.conv2d(h, layer[:, :-1].reshape(n_out, n_in, 3, 3), layer[:, -1], padding=1)
+            h = F.leaky_relu(F.instance_norm(h), 0.1) if i < len(network.layers) - 1 else h
+        torch.testing.assert_close(one, h[0], atol=1e-5, rtol=1e-4)
+
+
+def test_every_image_starts_from_the_same_network():
+    canvas = network_canvas((1, 8, 8), width=4, seed=0, device=torch.device("cpu"))
+    base = torch.full((2, 1, 8, 8), 0.3)
+    one, two = canvas.paint(base, torch.zeros(2, canvas.size))
+    assert torch.equal(one, two)
+    assert (one - 0.3).abs().mean() < 0.1
+
+
+def test_answers_are_not_searched_twice(tmp_path):
+    known = held(WORLD)
+    seen = Seen(oracle_of(WORLD.client()).release(WORLD.part(4, 1).images(), source=SeededSource(0)))
+    attack, state = OptimizationAttack(steps=5, n_tuned=4), tmp_path / "trial.fit"
+    checks: list[Check] = []
+    first = attack.fit(known, seed=0, state=state, watch=checks.append)(seen)
+    assert checks[-1].score == attack.fit(known, seed=0).health.selection_mse
+    again = attack.fit(known, seed=0, state=state)
+    again._inverter = None  # type: ignore[attr-defined]  # whoever asks it fails
+    assert torch.equal(again(seen), first)
+    with pytest.raises(TypeError):
+        again(Seen(seen.z_sent + 1))
+    assert all(path.name.startswith("trial.fit") for path in tmp_path.iterdir())  # gone with the trial
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps must be"),
+        ({"lr": -1.0}, "lr must be"),
+        ({"start": "decoder", "decoder": DecoderAttack("conv", labels=True)}, "without labels"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(UsageError, match=message):
+        OptimizationAttack(**settings)
