@@ -127,6 +127,7 @@ def record(network: nn.Module, sample: tuple[Tensor, ...], *, bfloat16: bool) ->
     kept = {name: value.clone() for name, value in network.named_buffers()}
     with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16, cache_enabled=False):
         torch.cuda.make_graphed_callables(network, sample, allow_unused_input=True)
+    torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)  # the recording has a stream of its own
     with torch.no_grad():
         for name, value in network.named_buffers():
             value.copy_(kept[name])
