@@ -7,26 +7,23 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from splitveil.attacks.decoder import DecoderAttack
 from splitveil.attacks.knowledge import grant
 from splitveil.attacks.oracle import ClientOracle
 from splitveil.attacks.pairs import QueriedPairs
 from splitveil.attacks.threat import Box, Threat
-from splitveil.data import Augment, ImageSet, Part
+from splitveil.bounds import channel_of, encoded, parts_of, readings
+from splitveil.data import Augment, ImageSet
 from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
 from splitveil.metrics import interval, mse, ssim
-from splitveil.mixtures import Mixture, fit_mixture
 from splitveil.networks import small_cnn, vgg11
 from splitveil.randomness import SeededSource
 from splitveil.regularizers import entropy
-from splitveil.regularizers.entropy.information import leak_nats
 from splitveil.split import Bottleneck, Normalize, Split, cut
 from splitveil.training import Recipe, Term, Weight, accuracy, train
 
-SIZES = (1, 2, 4, 8)  # groups of the mixture that bounds
 NETWORKS = {"vgg11": vgg11, "small-cnn": small_cnn}
 
 
@@ -68,7 +65,7 @@ def measure(cell: Cell, data: ImageSet, budget: Budget, device: torch.device) ->
         "budget": asdict(budget),
         "accuracy": accuracy(split, data.victims, seed=0),
         **attacked,
-        **_bits(split, data, cell.std),
+        **_bits(split, data),
         "gauges": {k: v for k, v in history[-1].items() if k not in ("seconds", "epoch")},
         "seconds": {"training": round(trained, 1), "all": round(time.monotonic() - start, 1)},
         "environment": {"device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu"},
@@ -130,40 +127,7 @@ def _attack(cell: Cell, split: Split, data: ImageSet, budget: Budget) -> dict[st
     }
 
 
-@torch.no_grad()
-def _features(split: Split, part: Part) -> Tensor:
-    chunks = [split.client.encode(part.images(slice(i, i + 1000))) for i in range(0, len(part), 1000)]
-    return torch.cat([z.flatten(1) for z in chunks]).float()
-
-
-@torch.no_grad()
-def _bits(split: Split, data: ImageSet, std: float) -> dict[str, Any]:
+def _bits(split: Split, data: ImageSet) -> dict[str, Any]:
     """The bound and its interval, in bits."""
-    split.eval()
-    z, y = _features(split, data.train), data.train.labels
-    rng = torch.Generator().manual_seed(0)
-    noisy = z + std * torch.randn(z.shape, generator=rng).to(z)
-    found = {
-        k: _denoised(
-            fit_mixture(
-                noisy, y, n_classes=data.n_classes, n_groups=k, generator=rng, floor=std**2, max_rounds=30
-            ).mixture,
-            std,
-        )
-        for k in SIZES
-    }
-    third = data.selection if data.people else data.auxiliary  # other people's labels say nothing
-    chosen = min(found, key=lambda k: float(_leak(split, third, found[k], std).mean()))
-    each = _leak(split, data.victims, found[chosen], std) / math.log(2) + math.log2(data.n_classes)
-    return {"bits": asdict(interval(each)), "bits_groups": chosen}
-
-
-def _denoised(mixture: Mixture, std: float) -> Mixture:
-    """Variances without the noise that `leak_nats` adds again."""
-    return Mixture(mixture.log_weight, mixture.mean, (mixture.var - std**2).clamp_min(0))
-
-
-def _leak(split: Split, part: Part, mixture: Mixture, std: float) -> Tensor:
-    z = _features(split, part)
-    noise = torch.randn(z.shape, generator=torch.Generator().manual_seed(1)).to(z)
-    return leak_nats(z, part.labels, mixture, noise, noise_var=std**2)
+    _, chosen = readings(encoded(channel_of(split.client), parts_of(data)))
+    return {"bits": asdict(chosen.interval), "bits_groups": chosen.groups}

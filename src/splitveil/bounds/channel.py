@@ -21,7 +21,7 @@ from splitveil.mechanisms import Chain, Clip, Gaussian, Identity, Mechanism
 from splitveil.split import Client, evaluating
 from splitveil.types import Images
 
-CHUNK = 250  # images encoded at once: their activations stay near the cache
+CPU_CHUNK, DEVICE_CHUNK = 250, 1000  # images encoded at once: near the cache; in few large launches
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Channel:
     @torch.no_grad()
     def all_features(self, part: Part) -> Float[Tensor, "image dim"]:
         """c of every image of a part."""
-        rows = (slice(start, start + CHUNK) for start in range(0, len(part), CHUNK))
+        chunk = CPU_CHUNK if part.device.type == "cpu" else DEVICE_CHUNK
+        rows = (slice(start, start + chunk) for start in range(0, len(part), chunk))
         return torch.cat([self.features(part.images(each)) for each in rows])
 
     def std_after(self, releases: int) -> float:

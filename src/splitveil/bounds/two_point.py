@@ -14,13 +14,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from splitveil.bounds.base import MSE, Bound, Kind, Side
-from splitveil.bounds.channel import CHUNK
 from splitveil.bounds.parts import Encoded
 from splitveil.check import UsageError, at_least
 from splitveil.data import Part
 from splitveil.metrics import interval
 from splitveil.randomness import stream
 
+CHUNK = 1000  # pairs of images at once
 FARTHEST = 20.0  # g(20) < 1e-22: counted as 0, which only lowers the bound
 NODES = 1601  # of a trapezoid on ±8: its error is below 1e-15 for every δ < 20, since sech is analytic near the line
 

@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splitveil.mixtures import Mixture
-from splitveil.mixtures import leak_nats as leak_nats
 from splitveil.regularizers.entropy.groupings.base import Groups
 from splitveil.regularizers.entropy.members import Members, total
 from splitveil.regularizers.entropy.moments import TINY, Moments
