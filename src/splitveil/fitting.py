@@ -157,8 +157,8 @@ def is_flat(scores: list[float], *, patience: int, min_gain: float) -> bool:
     """
     if len(scores) <= patience:
         return False
-    before = min(scores[:-patience])
-    return before - min(scores[-patience:]) <= min_gain * abs(before)
+    before, after = min(scores[:-patience]), min(scores[-patience:])
+    return before - after <= min_gain * abs(before)
 
 
 class _Run:
@@ -167,9 +167,8 @@ class _Run:
     def __init__(self, network: nn.Module, plan: Plan) -> None:
         self.plan, self.device = plan, next(network.parameters()).device
         self.network = network.to(memory_format=torch.channels_last) if plan.channels_last else network  # type: ignore[call-overload]
-        self.optimizer = torch.optim.AdamW(
-            network.parameters(), lr=plan.lr, betas=(0.9, 0.99), weight_decay=plan.weight_decay, fused=True
-        )
+        own, decay = network.parameters(), plan.weight_decay
+        self.optimizer = torch.optim.AdamW(own, lr=plan.lr, betas=(0.9, 0.99), weight_decay=decay, fused=True)
         self.live = {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
         self.shadow = {name: value.clone() for name, value in self.live.items()}
         self.best = {name: value.clone() for name, value in self.live.items()}
@@ -250,8 +249,7 @@ class _Run:
     def _score_shadow(self, score: Score) -> float:
         kept = {name: value.clone() for name, value in self.live.items()}
         torch._foreach_copy_(list(self.live.values()), list(self.shadow.values()))
-        self.network.eval()
-        value = score(self.network).item()
+        value = score(self.network.eval()).item()
         self.network.train()
         torch._foreach_copy_(list(self.live.values()), list(kept.values()))
         return value
@@ -259,10 +257,10 @@ class _Run:
     def finish(self) -> Fitted:
         if self.cool_from is None:  # the clock ran out within one step
             self.stopped = "seconds"
-        falling = self.stopped != "plateau" and not self._is_flat()
+        is_falling = self.stopped != "plateau" and not self._is_flat()
         torch._foreach_copy_(list(self.live.values()), list(self.best.values()))
         self.network.eval()
-        return Fitted(self.network, tuple(self.checks), self.stopped, falling)
+        return Fitted(self.network, tuple(self.checks), self.stopped, is_falling)
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that moves, by name; the optimizer's moments under their parameter's position."""
@@ -277,9 +275,9 @@ class _Run:
         if path is None or (not now and time.monotonic() - self.saved < SAVE_EVERY):
             return
         facts = {name: getattr(self, name) for name in ("step_count", "cool_from", "cool_steps", "stopped", "seconds")}
-        text = json.dumps(facts | {"checks": [asdict(check) for check in self.checks]})
-        fresh = path.with_name(path.name + ".part")
-        save_file({name: value.contiguous() for name, value in self._tensors().items()}, fresh, {"fit": text})
+        facts |= {"checks": [asdict(check) for check in self.checks]}
+        tensors, fresh = {k: v.contiguous() for k, v in self._tensors().items()}, path.with_name(path.name + ".part")
+        save_file(tensors, fresh, {"fit": json.dumps(facts)})
         os.replace(fresh, path)
         self.saved = time.monotonic()
 
@@ -289,8 +287,9 @@ class _Run:
             stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # safetensors has no iterator
         moments: dict[int, dict[str, Tensor]] = {}
         for name in [name for name in stored if name.startswith("optimizer/")]:
-            _, place, moment = name.split("/")
-            moments.setdefault(int(place), {})[moment] = stored.pop(name)
+            (_, place, moment), value = name.split("/"), stored.pop(name)
+            like = torch.empty_like(self.optimizer.param_groups[0]["params"][int(place)]) if value.ndim else value
+            moments.setdefault(int(place), {})[moment] = like.copy_(value)  # a fused step reads memory in its order
         self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
         with torch.no_grad():
             for name, value in self._tensors().items():
