@@ -153,6 +153,43 @@ def test_an_answer_does_not_depend_on_the_other_victims(attack):
 
 
 @every_attack
+def test_it_is_handed_the_client_only_if_it_says_so(attack, monkeypatch):
+    handed = []
+
+    class Enough(Exception):
+        pass
+
+    def look(self, known, course):
+        handed.append(known.client)
+        raise Enough
+
+    monkeypatch.setattr(type(attack), "_fit", look)
+    with pytest.raises(Enough):
+        attack.fit(replace(known(enough(attack)), client=UNDEFENDED.client()), seed=0)
+    assert (handed[0] is not None) == (Need.CLIENT in attack.needs)
+
+
+class Stop(Exception):
+    """Whoever watches has seen enough."""
+
+
+@every_attack
+def test_stopped_at_a_check_and_called_again_it_ends_where_it_would_have(attack, tmp_path):
+    def stop(check):
+        raise Stop
+
+    state = tmp_path / "fit"
+    try:
+        attack.fit(known(enough(attack)), seed=0, watch=stop, state=state)
+    except Stop:
+        again = attack.fit(known(enough(attack)), seed=0, state=state)
+        assert torch.equal(again(seen(attack)), fitted(attack)(seen(attack)))
+        assert again.health == fitted(attack).health
+    else:
+        assert isinstance(attack, Ridge | Retrieval | Averaged), "a long fit says how it goes"
+
+
+@every_attack
 def test_it_never_sees_a_victim_s_image(attack, tripwire):  # noqa: F811
     quick = replace(attack, plan=Plan(steps=2)) if isinstance(attack, DecoderAttack) else attack
     noisy = replace(UNDEFENDED, noise_std=0.1).client()

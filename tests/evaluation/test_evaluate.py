@@ -106,6 +106,25 @@ def test_the_client_is_left_as_it_was():
     assert all(torch.equal(value, before[name]) for name, value in client.state_dict().items())
 
 
+def test_a_black_box_of_any_number_of_queries_is_played_once():
+    """An attack that does not use the client cannot tell it from a white box."""
+    both = Suite("both", (Trial(CONV, Threat()), Trial(CONV, Threat(Box.BLACK)), Trial(Ridge(), Threat(Box.BLACK))))
+    begun = []
+
+    def watch(update):
+        if not update.is_done and update.check is None:
+            begun.append(update.trial)
+
+    white, black, alone = evaluate(WORLD.client(), both, ROLES, seeds=(0, 1), progress=watch).attacks
+    assert begun.count("decoder-conv (white-box outsider)") == 2
+    assert "decoder-conv (black-box outsider)" not in begun
+    assert begun.count("ridge (black-box outsider)") == 2
+    assert black.mse == white.mse
+    own = evaluate(WORLD.client(), replace(both, trials=both.trials[1:2]), ROLES, seeds=(0, 1)).attacks[0]
+    assert own.mse == black.mse
+    assert alone.mse != black.mse
+
+
 def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, result):
     seen = []
 
@@ -306,7 +325,7 @@ class Careless(Attack):
     needs = frozenset({Need.PAIRS})
 
     def _fit(self, known, course) -> Inverter:
-        if known.client is None:
+        if known.threat.box is Box.BLACK:
             return Ridge().fit(known, seed=course.seed)
         mixed = Part(known.auxiliary.pixels.flip(0), known.auxiliary.labels)
         x, seen = mixed.images(), known.pairs.first(len(mixed), source=SeededSource(0)).seen
@@ -315,10 +334,10 @@ class Careless(Attack):
 
 @pytest.mark.parametrize(("attack", "is_flagged"), [(Ridge(), False), (Careless(), True)])
 def test_a_black_box_that_beats_its_white_box_is_flagged(attack, is_flagged):
-    both = Suite("both", (Trial(attack, Threat()), Trial(attack, Threat(Box.BLACK))))
+    both = Suite("both", (Trial(attack, Threat()), Trial(attack, Threat(Box.BLACK, queries=300))))
     found = evaluate(replace(WORLD, noise_std=0.02).client(), both, ROLES)
     assert (FlagName.BLACK_BEATS_WHITE in names(found, f"{attack.name} (white-box outsider)")) is is_flagged
-    assert FlagName.BLACK_BEATS_WHITE not in names(found, f"{attack.name} (black-box outsider)")
+    assert FlagName.BLACK_BEATS_WHITE not in names(found, f"{attack.name} (black-box-300 outsider)")
     assert FlagName.BLACK_BEATS_WHITE not in found.not_checked
 
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from splitveil.attacks import Box, Threat
+from splitveil.attacks import Box, Need, Threat
 from splitveil.check import UsageError
+from splitveil.cli.catalog import ATTACKS
 from splitveil.evaluation.suite import Ground
-from splitveil.evaluation.suites import SUITES, standard, suite_named
+from splitveil.evaluation.suites import SUITES, full, standard, suite_named
 
 FULL = Ground(has_client=True, is_random=True, has_private=True, has_labels=True, n_auxiliary=5000, n_selection=2000)
 
@@ -54,7 +55,36 @@ def test_what_cannot_be_played_is_left_out(name, poorer, gone):
 
 def test_a_function_is_attacked_as_a_black_box_with_the_same_attacks():
     white, black = standard().on(FULL), standard().on(replace(FULL, has_client=False))
-    assert {trial.attack.name for trial in black.trials} == {trial.attack.name for trial in white.trials}
+    through_client = {trial.attack.name for trial in white.trials if Need.CLIENT in trial.attack.needs}
+    names = {trial.attack.name for trial in white.trials} - through_client
+    assert {trial.attack.name for trial in black.trials} == names
+    assert through_client == {"optimization-likelihood", "optimization-tv"}
+
+
+def test_full_holds_standard_and_everything_that_can_be_named():
+    played, named = full(), {trial.attack.name for trial in full().trials}
+    assert played.trials[: len(standard().trials)] == standard().trials
+    assert named | {each.attack.name for each in played.inquiries} >= set(ATTACKS)
+    threats = {trial.threat for trial in played.trials}
+    assert {threat.head_known for threat in threats if threat.box is Box.QUERY_FREE} == {True, False}
+    assert {threat.releases for threat in threats} == {1, 4, 16, 64}
+
+
+@pytest.mark.parametrize("poorer", [{"has_own_labels": False}, {"has_labels": False}, {"has_client": False}])
+def test_a_shadow_needs_labels_and_a_family(poorer):
+    played = full().on(replace(FULL, **poorer))
+    assert not any(trial.threat.box is Box.QUERY_FREE for trial in played.trials)
+
+
+def test_without_the_server_s_head_nobody_holds_it():
+    assert not any(trial.threat.head_known for trial in full().on(replace(FULL, has_head=False)).trials)
+
+
+def test_probes_need_labels_of_the_attacker_s_own():
+    assert {each.threat.insider for each in full().on(replace(FULL, has_own_labels=False)).inquiries} == {True}
+    without = full().on(replace(FULL, has_labels=False))
+    assert without.inquiries == ()
+    assert without.recognition is None
 
 
 def test_one_attack_can_be_picked():

@@ -7,7 +7,7 @@ An attack is configured when it is built, states what it needs, and refuses to r
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import final
@@ -87,11 +87,15 @@ class Attack(ABC):
 
     @final
     def fit(self, known: Knowledge, *, seed: int, watch: Watch | None = None, state: Path | None = None) -> Inverter:
-        """An inverter fitted on `known`; a `UsageError` where that lacks something the attack needs."""
+        """An inverter fitted on `known`; a `UsageError` where that lacks something the attack needs.
+
+        Guarantees: an attack that does not state that it needs the client is not handed it.
+        """
         lacking = sorted(str(need) for need in self.needs if not _holds(known, need))
         if lacking:
             raise UsageError(f"attack {self.name!r} needs {' and '.join(lacking)}; {known.threat.name} grants none")
-        return self._fit(known, Course(seed, watch, state))
+        used = known if Need.CLIENT in self.needs else replace(known, client=None)
+        return self._fit(used, Course(seed, watch, state))
 
 
 def _holds(known: Knowledge, need: Need) -> bool:

@@ -1,9 +1,9 @@
 """Fixed suites of attacks. A suite has no knobs: two clients that were put through it can be compared.
 
     cheap       under a minute a client on two cores: affine least squares and a short plain decoder
-    standard    the whole ladder, as insider and outsider; label known; averaged releases; black boxes of n queries;
-                the nearest own image; probes; what a classifier sees in the reconstructions
-    full        everything: longer and larger decoders, more releases, shadow clients with and without the server's head
+    standard    the whole ladder, as insider and outsider; label known; averaged releases; searches through the client;
+                black boxes of n queries; the nearest own image; probes; what a classifier sees in the reconstructions
+    full        everything: longer fits, more releases, learned priors, shadow clients with and without the head
 
 Trials stand in the order in which they are worth having: a run that is cut short has the strongest ones.
 """
@@ -14,7 +14,10 @@ from splitveil.attacks import (
     Averaged,
     Box,
     DecoderAttack,
+    DiffusionAttack,
+    GeneratorAttack,
     Objective,
+    OptimizationAttack,
     Probe,
     Recognition,
     Retrieval,
@@ -69,6 +72,8 @@ def standard() -> Suite:
         Trial(decoder("conv"), Threat()),
         Trial(decoder("residual", labels=True), Threat(label_known=True)),
         Trial(decoder("residual", objective="ssim"), Threat()),
+        Trial(OptimizationAttack(prior="gaussian"), Threat()),
+        Trial(OptimizationAttack(prior="tv"), Threat()),
         *(Trial(residual, Threat(Box.BLACK, queries=n)) for n in QUERIES),
         Trial(Retrieval(), Threat()),
     )
@@ -81,9 +86,15 @@ def full() -> Suite:
     residual, unet = decoder("residual"), decoder("unet")
     more = (
         Trial(decoder("unet", plan=LONGER), Threat(insider=True)),
+        Trial(OptimizationAttack(prior="gaussian", start="decoder"), Threat()),
+        Trial(DiffusionAttack(), Threat()),
+        Trial(GeneratorAttack(mode="decoder"), Threat()),
+        Trial(GeneratorAttack(mode="latent"), Threat()),
+        Trial(OptimizationAttack(prior="deep-image-prior"), Threat()),
         Trial(Averaged(unet, MANY), Threat(releases=MANY, insider=True)),
         Trial(Averaged(residual, 64), Threat(releases=64)),
         Trial(Averaged(residual, 4), Threat(releases=4)),
+        Trial(Averaged(OptimizationAttack(prior="gaussian", start="decoder"), MANY), Threat(releases=MANY)),
         *(Trial(Averaged(Ridge(), t), Threat(releases=t)) for t in (4, MANY, 64)),
         Trial(ShadowAttack(head=True), Threat(Box.QUERY_FREE, head_known=True)),
         Trial(ShadowAttack(), Threat(Box.QUERY_FREE)),
