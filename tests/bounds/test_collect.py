@@ -1,5 +1,7 @@
 """All bounds of a client: which apply, that they repeat, and that nothing is left changed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -59,6 +61,16 @@ def test_the_same_seed_gives_the_same_bounds_and_the_client_is_left_as_it_was():
     torch.random.set_rng_state(state)
     assert client.training
     assert all(torch.equal(value, before[name]) for name, value in client.state_dict().items())
+
+
+def test_sets_too_small_for_a_bound_go_without_it():
+    few = small_images(n_train=6, n_other=3)  # two members a class to fit to, one to read
+    found = bounds_of(small_split(mechanism=Gaussian(std=0.1)).client, few)
+    assert not any(bound.name == "two points" for bound in found)
+    assert all(torch.tensor(bound.value).isfinite() for bound in found)
+    parts = parts_of(few)
+    one = replace(parts, choose=parts.choose.take(1))
+    assert not any("van Trees" in bound.name for bound in bounds_of(small_split().client, one))
 
 
 def test_roles_are_the_right_ones():

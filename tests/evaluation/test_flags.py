@@ -77,3 +77,8 @@ def test_a_bound_for_many_releases_judges_attacks_that_saw_fewer_but_not_more():
     many = floor(0.02, releases=4)
     for releases, is_raised in ((1, True), (4, True), (16, False)):
         assert (flags.below_bound(around(0.01), [many], releases=releases) is not None) is is_raised
+
+
+def test_a_floor_of_zero_judges_nobody():
+    assert not flags.judges(floor(0.0), 1)
+    assert flags.judges(floor(1e-9), 1)

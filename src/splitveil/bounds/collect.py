@@ -8,7 +8,7 @@ from splitveil.bounds.channel import channel_of, obstacle, roughness
 from splitveil.bounds.information import information
 from splitveil.bounds.jacobian import Probing, has_gradient
 from splitveil.bounds.parts import Parts, encoded, parts_of
-from splitveil.bounds.two_point import two_point
+from splitveil.bounds.two_point import has_pairs, two_point
 from splitveil.data import ImageSet
 from splitveil.split import Client
 
@@ -28,9 +28,9 @@ def bounds_of(
     found: list[Bound] = []
     if obstacle(client.mechanism) is None:
         known = encoded(channel_of(client), parts)
-        for count in counts:
-            found += information(known, releases=count, seed=seed)
-            found.append(two_point(known, parts.read, releases=count, seed=seed))
+        found += [bound for count in counts for bound in information(known, releases=count, seed=seed)]
+        if has_pairs(known.read.classes):
+            found += [two_point(known, parts.read, releases=count, seed=seed) for count in counts]
         found += _van_trees(client, parts, counts, seed)
     if local_dp.obstacle(client.mechanism) is None:
         found += [bound for count in counts for bound in local_dp.local_dp(client.mechanism, releases=count)]
@@ -47,6 +47,8 @@ def missing(client: Client) -> tuple[str, ...]:
 
 def _van_trees(client: Client, parts: Parts, counts: tuple[int, ...], seed: int) -> list[Bound]:
     if roughness(client.mechanism) is not None or not has_gradient(channel_of(client), parts.read):
+        return []
+    if len(parts.choose) < 2:  # nothing to choose W on
         return []
     smooth, bare = (van_trees.look(client, parts, Probing(width=width, seed=seed)) for width in (van_trees.WIDTH, None))
     forms = (van_trees.smoothed, smooth), (van_trees.raw, bare)

@@ -74,7 +74,12 @@ def pairs(
     count = torch.bincount(labels)
     rank = torch.arange(len(labels), device=labels.device) - (count.cumsum(0) - count)[labels[order]]
     first = (rank % 2 == 0) & (rank + 1 < count[labels[order]])
-    if not bool(first.any()):
+    if not has_pairs(labels):
         raise UsageError(f"a pair needs two images of one class, got {len(labels)} images and no such pair")
     place = first.nonzero()[:, 0]
     return order[place], order[place + 1]
+
+
+def has_pairs(labels: Int[Tensor, " image"]) -> bool:
+    """Whether two images share a class."""
+    return bool((torch.bincount(labels) > 1).any())

@@ -104,5 +104,8 @@ def below_bound(mse: Interval, bounds: Sequence[Bound], *, releases: int = 1) ->
 
 
 def judges(bound: Bound, releases: int) -> bool:
-    """Whether an attack that saw so many releases can contradict the bound: what holds for more holds for fewer."""
-    return bound.is_about_attacks and bound.releases >= releases
+    """Whether an attack that saw so many releases can contradict the bound: what holds for more holds for fewer.
+
+    Guarantees: a floor of zero judges nobody.
+    """
+    return bound.is_about_attacks and bound.releases >= releases and bound.safe > 0
