@@ -72,7 +72,9 @@ def measure(job: Job) -> None:
     recipe = Recipe(
         epochs=words.epochs,
         batch_size=words.batch,
-        lr=RATES.get(job.network, 0.1) * words.batch / 256,
+        lr=words.lr or RATES.get(job.network, 0.1) * words.batch / 256,
+        optimizer=words.optimizer,
+        weight_decay=0.05 if words.optimizer == "adamw" else 5e-4,
         warmup_epochs=2,
         augment=Augment(crop=4, flip=True),
         precision="bf16" if words.device == "cuda" else "float32",
@@ -100,6 +102,8 @@ def write(job: Job, data: ImageSet, selection: float, victims: float, seconds: f
     """One file, whole or not at all."""
     words = job.words
     given = f"--clients {job.network} --std {job.std:g} --epochs {words.epochs} --batch {words.batch}"
+    given += f" --optimizer {words.optimizer}" + (f" --lr {words.lr:g}" if words.lr else "")
+    given += f" --steps {words.steps}" if words.steps else ""
     numbers = {
         "command": f"python benchmarks/clients.py DATA {given} --device {words.device} --seeds {job.seed}",
         "data": {"name": data.name, "train": len(data.train), "victims": len(data.victims), "sha256": data.sha256},
@@ -131,6 +135,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--optimizer", choices=["sgd", "adamw"], default="sgd")
+    parser.add_argument("--lr", type=float, help="learning rate; the network's own by default")
     parser.add_argument("--steps", type=int, help="at most so many steps of a decoder; the suite's own by default")
     parser.add_argument("--victims", type=int, help="at most so many victims; all by default")
     parser.add_argument("--device", default="cuda")
