@@ -94,7 +94,8 @@ def full() -> Suite:
         Trial(Averaged(unet, MANY), Threat(releases=MANY, insider=True)),
         Trial(Averaged(residual, 64), Threat(releases=64)),
         Trial(Averaged(residual, 4), Threat(releases=4)),
-        Trial(Averaged(OptimizationAttack(prior="gaussian", start="decoder"), MANY), Threat(releases=MANY)),
+        Trial(OptimizationAttack(prior="gaussian", start="decoder"), Threat(releases=MANY)),  # takes them all at once
+        Trial(DiffusionAttack(), Threat(releases=MANY)),
         *(Trial(Averaged(Ridge(), t), Threat(releases=t)) for t in (4, MANY, 64)),
         Trial(ShadowAttack(head=True), Threat(Box.QUERY_FREE, head_known=True)),
         Trial(ShadowAttack(), Threat(Box.QUERY_FREE)),
