@@ -1,5 +1,8 @@
 """proved bound ≤ optimum ≤ attack, over worlds that nobody has picked."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from splitveil.bounds import Bound, Probing, bounds_of, known_prior, look, parts
 from splitveil.bounds.smoothing import smoothed, variance
 from splitveil.bounds.van_trees import WIDTH
 from splitveil.data import ImageSet
+from splitveil.evaluation import FlagName, Suite, Trial, evaluate
 from splitveil.metrics import interval, mse
 from splitveil.randomness import SeededSource
 from worlds.linear_gaussian import LinearGaussian, world
@@ -30,7 +34,7 @@ def proved(this: LinearGaussian, data: ImageSet, releases: int) -> list[Bound]:
     return [bound for bound in (*bounds_of(client, data, releases=releases), given_prior) if bound.is_about_attacks]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(this=drawn_worlds, releases=st.sampled_from([1, 4, 16]))
 def test_proved_bounds_are_below_the_optimum_and_below_the_attack(this, releases):
     data = this.images(n=400, n_victims=400)
@@ -51,7 +55,7 @@ def ridge(this: LinearGaussian, data: ImageSet, releases: int):
     return interval(mse(x, inverter(Seen(oracle.release(x, source=SeededSource(1), releases=releases)))))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(this=drawn_worlds, releases=st.sampled_from([1, 16]))
 def test_the_smoothed_bound_is_below_the_best_linear_answer_about_smoothed_images(this, releases):
     data = this.images(n=300, n_victims=300)
@@ -85,3 +89,14 @@ def test_an_attack_on_smoothed_images_is_above_their_bound():
     error = (x.flatten(1).double() - x_hat).square().mean().item()
     assert bound.safe <= error
     assert bound.value > 0.2 * error  # and it says something
+
+
+@pytest.mark.parametrize("std", [0.5, 0.05])
+def test_an_attack_contradicts_a_proved_bound_where_its_assumptions_are_broken(std):
+    """The bounds are those of σ = 0.5. A client that adds less noise than it says is found out."""
+    said = world(side=6, features=36, noise_std=0.5)
+    data = said.images(n=600, n_victims=600)
+    suite = Suite("ridge", (Trial(Ridge(), Threat()),))
+    found = evaluate(replace(said, noise_std=std).client(), suite, data, bounds=proved(said, data, releases=1))
+    is_raised = any(flag.name is FlagName.BELOW_BOUND for flag in found.best.flags)
+    assert is_raised is (std < 0.5)
