@@ -53,5 +53,7 @@ def test_it_is_found_again_where_it_was_kept(recognizer, tmp_path):
 
 
 def test_images_without_labels_teach_nothing():
+    assert QUICK.can_learn(DATA.train)
+    assert not QUICK.can_learn(DATA.train.unlabeled())
     with pytest.raises(UsageError, match="needs labeled images"):
         QUICK.fit(DATA.train.unlabeled(), DATA.selection, n_classes=3)

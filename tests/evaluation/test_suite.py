@@ -90,6 +90,11 @@ def test_probes_need_labels_of_the_attacker_s_own():
 def test_one_attack_can_be_picked():
     picked = standard().only(["decoder-unet"])
     assert {trial.attack.name for trial in picked.trials} == {"decoder-unet"}
+    assert picked.inquiries == ()
+    both = standard().only(["ridge", "label-probe-mlp"])
+    assert [each.attack.name for each in both.inquiries] == ["label-probe-mlp"]
+    with pytest.raises(UsageError, match="asked beside an attack; pick one too"):
+        standard().only(["label-probe-mlp"])
     with pytest.raises(UsageError, match="did you mean 'decoder-unet'"):
         standard().only(["decoder-unett"])
 

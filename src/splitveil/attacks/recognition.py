@@ -7,7 +7,7 @@ e is the penultimate layer of C. The gallery holds other photos of the people at
 """
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import comb
 from pathlib import Path
 from typing import final
@@ -42,6 +42,10 @@ class Recognition:
     batch: int = 256
     plan: Plan = field(default_factory=lambda: Plan(steps=3000, lr=3e-3, weight_decay=0.05, check_every=250))
 
+    def can_learn(self, own: Part) -> bool:
+        """Whether these images have labels, and are large enough for the network."""
+        return min(own.image_shape[1:]) >= resnet20.least_size and bool((own.labels >= 0).any())
+
     def fit(
         self,
         own: Part,
@@ -72,7 +76,7 @@ class Recognition:
             recognizer = Recognizer(network)
             return (recognizer.logits(chosen.images()).argmax(1) != chosen.labels).float().mean()
 
-        plan = Plan(**{**self.plan.__dict__, "bfloat16": part.device.type == "cuda", "channels_last": True})
+        plan = replace(self.plan, bfloat16=part.device.type == "cuda", channels_last=True)
         fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch)
         if kept is not None:
             fresh = kept.with_name(kept.name + ".part")

@@ -49,7 +49,7 @@ class Judges:
         """The one that this attacker could train; none where its images have no labels."""
         if insider not in self._known:
             own = attackers_images(self._roles, insider)
-            can = self._roles.n_classes is not None and bool((own.labels >= 0).any())
+            can = self._roles.n_classes is not None and self.recognition.can_learn(own)
             self._known[insider] = self._fit(own, insider, watch) if can else None
         return self._known[insider]
 
@@ -68,9 +68,7 @@ class Judges:
     def _photos(self) -> Gallery | None:
         if not has_gallery(self._roles):
             return None
-        if self._gallery is None:
-            recognizer = self._recognizer(insider=True)
-            assert recognizer is not None
+        if self._gallery is None and (recognizer := self._recognizer(insider=True)) is not None:
             self._gallery = Gallery(recognizer, gallery_of(self._roles))
         return self._gallery
 

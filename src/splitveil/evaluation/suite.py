@@ -73,15 +73,18 @@ class Suite:
     recognition: Recognition | None = None  # None: nobody
 
     def only(self, attacks: Sequence[str]) -> "Suite":
-        """The trials of these attacks alone."""
-        known = sorted({trial.attack.name for trial in self.trials})
+        """The trials (and inquiries) of these names alone."""
+        known = sorted({trial.attack.name for trial in self.trials} | {each.attack.name for each in self.inquiries})
         for name in attacks:
             if name not in known:
                 raise UsageError(
                     f"suite {self.name!r} has no attack {name!r}{nearest(name, known)}; it has: {', '.join(known)}"
                 )
         kept = tuple(trial for trial in self.trials if trial.attack.name in attacks)
-        return replace(self, name=f"{self.name}, only {', '.join(attacks)}", trials=kept, inquiries=())
+        asked = tuple(inquiry for inquiry in self.inquiries if inquiry.attack.name in attacks)
+        if not kept:
+            raise UsageError(f"{', '.join(attacks)} paints nothing and is asked beside an attack; pick one too")
+        return replace(self, name=f"{self.name}, only {', '.join(attacks)}", trials=kept, inquiries=asked)
 
     def on(self, ground: Ground) -> "Suite":
         """The trials that can be played on this ground."""
