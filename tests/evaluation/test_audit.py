@@ -38,6 +38,13 @@ def test_an_image_set_brings_its_own_roles():
     assert found.data == "small"
     assert found.n_victims == 32
     assert {attack.knowledge for attack in found.attacks} == {"white-box outsider", "white-box insider"}
+    assert {bound.name.split(",")[0] for bound in found.bounds} == {"information", "two points", "van Trees"}
+
+
+def test_the_bounds_of_a_user_s_own_images_need_no_labels():
+    found = splitveil.audit(world(side=12).client(), IMAGES, suite=RIDGE)
+    assert "bits" in {bound.unit for bound in found.bounds}
+    assert splitveil.audit(encoder(), IMAGES, suite=RIDGE).bounds == ()
 
 
 def test_labels_make_the_label_conditioned_attack_possible():

@@ -1,5 +1,7 @@
 """A user's own images are dealt out once and for all, each picture to one role."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -69,3 +71,14 @@ def test_an_image_set_keeps_its_roles():
 def test_the_mean_image_does_not_depend_on_chunks():
     part = small_images(n_other=31).auxiliary
     torch.testing.assert_close(mean_image(part)[0], part.images().mean(0))
+
+
+def test_bounds_are_fitted_chosen_and_read_on_different_images():
+    data = small_images()
+    parts = roles_of(data).for_bounds()
+    assert (parts.fit, parts.choose, parts.read, parts.n_classes) == (data.train, data.auxiliary, data.victims, 3)
+    people = replace(roles_of(data), people=True).for_bounds()
+    assert people.choose is data.selection
+    own = split_roles(IMAGES).for_bounds()
+    assert own.n_classes == 1
+    assert len(set.union(*map(pictures, (own.fit, own.choose, own.read)))) == 100

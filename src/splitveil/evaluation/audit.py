@@ -11,13 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from splitveil.bounds import bounds_of
 from splitveil.check import UsageError
 from splitveil.data import ImageSet
 from splitveil.evaluation.evaluate import evaluate
 from splitveil.evaluation.play import Progress
 from splitveil.evaluation.result import Result
-from splitveil.evaluation.roles import Roles, split_roles
+from splitveil.evaluation.roles import Roles, roles_of, split_roles
 from splitveil.evaluation.suite import Suite
+from splitveil.evaluation.suites import suite_named
+from splitveil.split import Client
 
 
 def audit(
@@ -35,10 +38,15 @@ def audit(
 
     `client` is a Client, an nn.Module (its output is what is sent), or any function from images to features, which is
     attacked as a black box. `images` is an image set with roles, or an array [image, channel, height, width] in [0, 1]
-    that is dealt out here, always the same way: 60 % to the attacker, 15 % to choose checkpoints, 25 % victims.
+    that is dealt out here, always the same way: 60 % to the attacker, 15 % to choose checkpoints, 25 % victims. The
+    result of a Client has its bounds for one release too.
     """
-    data = images if isinstance(images, ImageSet) else _roles(images, labels)
-    return evaluate(client, suite, data, seeds=seeds, out=out, keep_samples=keep_samples, progress=progress)
+    chosen = suite_named(suite) if isinstance(suite, str) else suite  # a wrong word is told before any work
+    data = roles_of(images) if isinstance(images, ImageSet) else _roles(images, labels)
+    bounds = bounds_of(client, data.for_bounds()) if isinstance(client, Client) else ()
+    return evaluate(
+        client, chosen, data, seeds=seeds, out=out, bounds=bounds, keep_samples=keep_samples, progress=progress
+    )
 
 
 def _roles(images: Tensor | np.ndarray, labels: Tensor | np.ndarray | None) -> Roles:

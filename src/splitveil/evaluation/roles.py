@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from splitveil.bounds import Parts
 from splitveil.check import UsageError
 from splitveil.data import ImageSet, Part
 from splitveil.randomness import stream
@@ -39,6 +40,14 @@ class Roles:
             victims=self.victims.to(device),
             private=None if self.private is None else self.private.to(device),
         )
+
+    def for_bounds(self) -> Parts:
+        """As bounds need them: fitted to private images, or else to the attacker's own, and read on victims."""
+        n_classes = self.n_classes or 1
+        shared = not self.people and bool((self.auxiliary.labels >= 0).all())  # the victims' classes
+        if self.private is not None:
+            return Parts(self.private, self.auxiliary if shared else self.selection, self.victims, n_classes)
+        return Parts(self.auxiliary, self.selection, self.victims, n_classes if shared else 1)
 
 
 def roles_of(data: ImageSet) -> Roles:
