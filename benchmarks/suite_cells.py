@@ -101,10 +101,11 @@ def shortened(settings: S, steps: int | None) -> S:
 
 def terms(client: Client, words: argparse.Namespace) -> Sequence[Term]:
     """What this client's encoder is charged for."""
+    warm = 2 if words.epochs > 4 else 0
     match client.kind:
         case "surrogate":
             surrogate = getattr(entropy, words.surrogate.replace("-", "_"))()
-            return [Term(words.surrogate, surrogate, Weight(words.surrogate_weight, warmup_epochs=2))]
+            return [Term(words.surrogate, surrogate, Weight(words.surrogate_weight, warmup_epochs=warm))]
         case "adversary":
             return [Term("adversary", Adversary(), Weight(words.adversary_weight))]
         case _:

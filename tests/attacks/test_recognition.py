@@ -10,7 +10,7 @@ from splitveil.check import UsageError
 from splitveil.fitting import Plan
 from worlds.small import row_images
 
-DATA = row_images(n_train=120, n_other=90, n_classes=3)
+DATA = row_images(n_train=120, n_other=90, n_classes=3, size=8)
 QUICK = Recognition(batch=32, plan=Plan(steps=60, lr=5e-3, warmup=5, ema=0.8, check_every=30))
 
 

@@ -18,7 +18,7 @@ from splitveil.split import Client
 from worlds.small import row_images
 
 PLAN = Plan(steps=60, lr=5e-3, warmup=5, ema=0.8, check_every=30)
-DATA = row_images(n_train=150, n_other=120, n_classes=3)
+DATA = row_images(n_train=150, n_other=120, n_classes=3, size=8)
 SUITE = Suite(
     "asked",
     (Trial(Ridge(), Threat()), Trial(Ridge(), Threat(insider=True))),
@@ -99,6 +99,29 @@ def test_noise_that_hides_the_image_hides_the_class(folder, tmp_path):
     blind = evaluate(client(std=50.0), replace(SUITE, inquiries=()), DATA, out=judged_in(folder, tmp_path))
     judged = found(blind, "classifier-on-reconstruction")
     assert judged.score.mean < judged.ceiling.mean - 0.3
+
+
+@pytest.mark.parametrize("fit", ["judge", "probe"])
+def test_wherever_it_is_stopped_it_goes_on_to_the_same_inferences(fit, tmp_path):
+    brief = Plan(steps=6, check_every=3)
+    suite = replace(
+        SUITE,
+        trials=SUITE.trials[:1],
+        inquiries=(Inquiry(Probe(plan=brief), Threat()),),
+        recognition=Recognition(batch=32, plan=brief),
+    )
+
+    def stop(update):
+        if update.check is not None and ("probe" in update.trial) == (fit == "probe"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(client(), suite, DATA, out=tmp_path / "cut", progress=stop)
+    assert len(list(tmp_path.rglob("*.fit"))) == 1
+    resumed = evaluate(client(), suite, DATA, out=tmp_path / "cut")
+    whole = evaluate(client(), suite, DATA, out=tmp_path / "whole")
+    assert [each.score for each in resumed.inferences] == [each.score for each in whole.inferences]
+    assert not list(tmp_path.rglob("*.fit"))
 
 
 def test_people_are_found_among_other_photos_of_them():

@@ -8,6 +8,7 @@ still say what they show: it must, for the server to classify, so a probe's accu
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import final
 
 import torch
@@ -53,7 +54,7 @@ class Inference(ABC):
         """The right answers for inputs of these classes."""
 
     @abstractmethod
-    def fit(self, known: Knowledge, *, seed: int, watch: Watch | None = None) -> Guesser:
+    def fit(self, known: Knowledge, *, seed: int, watch: Watch | None = None, state: Path | None = None) -> Guesser:
         """A guesser fitted on `known`; a `UsageError` where that does not suffice."""
 
 
@@ -81,7 +82,7 @@ class Probe(Inference):
     def truth(self, y: Labels) -> Labels:
         return y if self.groups is None else torch.tensor(self.groups, device=y.device)[y]
 
-    def fit(self, known: Knowledge, *, seed: int, watch: Watch | None = None) -> Guesser:
+    def fit(self, known: Knowledge, *, seed: int, watch: Watch | None = None, state: Path | None = None) -> Guesser:
         if known.pairs is None or known.selection is None or known.n_classes is None:
             raise UsageError(f"{self.name!r} needs paired queries of labeled images; {known.threat.name} grants none")
         pairs, device = known.pairs, known.pairs.device
@@ -97,7 +98,7 @@ class Probe(Inference):
         def score(network: nn.Module) -> Tensor:
             return self._charge(network, selection)
 
-        return _Guessed(fit(network, loss=loss, score=score, plan=self.plan, progress=watch))
+        return _Guessed(fit(network, loss=loss, score=score, plan=self.plan, progress=watch, state=state))
 
     def _charge(self, network: nn.Module, pairs: Pairs) -> Tensor:
         """Cross-entropy; images without a label (−1) are passed over."""

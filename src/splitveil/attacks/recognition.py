@@ -6,6 +6,7 @@
 e is the penultimate layer of C. The gallery holds other photos of the people attacked, never the photos attacked.
 """
 
+import hashlib
 import os
 from dataclasses import dataclass, field, replace
 from math import comb
@@ -77,11 +78,13 @@ class Recognition:
             return (recognizer.logits(chosen.images()).argmax(1) != chosen.labels).float().mean()
 
         plan = replace(self.plan, bfloat16=part.device.type == "cuda", channels_last=True)
-        fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch)
-        if kept is not None:
+        state = None if kept is None else kept.with_name(f"{kept.name}.{_short(facts)}.fit")
+        fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch, state=state)
+        if kept is not None and state is not None:
             fresh = kept.with_name(kept.name + ".part")
             save_file({k: v.contiguous() for k, v in fitted.network.state_dict().items()}, fresh, {"facts": facts})
             os.replace(fresh, kept)
+            state.unlink(missing_ok=True)
         return Recognizer(fitted.network)
 
     def _build(self, part: Part, n_classes: int, seed: int) -> nn.Module:
@@ -138,6 +141,10 @@ def chance_of_finding(photos: Int[Tensor, " photo"], y: Labels, *, k: int) -> fl
     n, k = len(photos), min(k, len(photos))
     counts = torch.bincount(photos.cpu(), minlength=int(y.max()) + 1)[y.cpu()].tolist()
     return sum(1 - comb(n - count, k) / comb(n, k) for count in counts) / len(counts)
+
+
+def _short(facts: str) -> str:
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
 def _read(network: nn.Module, path: Path, facts: str) -> bool:

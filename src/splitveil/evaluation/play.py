@@ -97,7 +97,7 @@ def _twin(each: Trial | Inquiry) -> Trial | Inquiry:
 
 def _run(each: Trial | Inquiry, scene: Scene, store: Store, seed: int, watch: Callable[[Check], None]) -> Outcome:
     if isinstance(each, Inquiry):
-        return run_inquiry(each, scene, seed=seed, watch=watch)
+        return run_inquiry(each, scene, seed=seed, watch=watch, state=store.state(each, seed))
     if scene.judges is not None:  # before the attack's own clock
         scene.judges.prepare(insider=each.threat.insider, watch=watch)
     return run_trial(each, scene, seed=seed, watch=watch, state=store.state(each, seed))

@@ -63,10 +63,12 @@ def run_trial(
     return Outcome(joined, inverter.health, time.monotonic() - began, _peak_memory(device), samples)
 
 
-def run_inquiry(inquiry: Inquiry, scene: Scene, *, seed: int, watch: Watch | None = None) -> Outcome:
+def run_inquiry(
+    inquiry: Inquiry, scene: Scene, *, seed: int, watch: Watch | None = None, state: Path | None = None
+) -> Outcome:
     """Fit the inference on what its threat model grants, then say of every victim whether the guess was right."""
     began, device = _begin(scene)
-    guesser = inquiry.attack.fit(_known(inquiry, scene, seed), seed=seed, watch=watch)
+    guesser = inquiry.attack.fit(_known(inquiry, scene, seed), seed=seed, watch=watch, state=state)
     right = []
     for rows in scene.victims.chunks():
         guess = guesser(scene.victims.observe(rows, inquiry.threat, seed=seed)).argmax(1)
