@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -48,6 +48,7 @@ class Plan:
     min_gain: float = 0.01  # of the score
     bfloat16: bool = False  # autocast; weights stay float32
     channels_last: bool = False
+    momentum: float = field(default=0.9, repr=False)  # Adam's first; against a critic it swings, so there it is 0
 
     def __post_init__(self) -> None:
         at_least("steps", self.steps, 1)
@@ -55,6 +56,7 @@ class Plan:
         at_least("patience", self.patience, 1)
         fraction("cooldown", self.cooldown)
         fraction("ema", self.ema)
+        fraction("momentum", self.momentum)
         positive("lr", self.lr)
         positive("seconds", 1.0 if self.seconds is None else self.seconds)
 
@@ -168,7 +170,7 @@ class _Run:
         self.plan, self.device = plan, next(network.parameters()).device
         self.network = network.to(memory_format=torch.channels_last) if plan.channels_last else network  # type: ignore[call-overload]
         own, decay = network.parameters(), plan.weight_decay
-        self.optimizer = torch.optim.AdamW(own, lr=plan.lr, betas=(0.9, 0.99), weight_decay=decay, fused=True)
+        self.optimizer = torch.optim.AdamW(own, lr=plan.lr, betas=(plan.momentum, 0.99), weight_decay=decay, fused=True)
         self.live = {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
         self.shadow = {name: value.clone() for name, value in self.live.items()}
         self.best = {name: value.clone() for name, value in self.live.items()}

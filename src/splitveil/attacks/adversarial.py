@@ -44,6 +44,14 @@ class Duel(nn.Module):
                 start = weight.detach().clone() if kind == "weight" else torch.zeros_like(weight)
                 self.register_buffer(f"{kind}_{i}", start)
         self.register_buffer("turns", torch.zeros(()))
+        self.register_buffer("mean", torch.tensor(0.5))
+        self.register_buffer("spread", torch.tensor(0.5))
+
+    @torch.no_grad()
+    def calibrate(self, x: Images) -> None:
+        """Take the units in which the critic looks at images from the attacker's own."""
+        self.get_buffer("mean").copy_(x.mean())
+        self.get_buffer("spread").copy_((x - x.mean(0)).square().mean().sqrt().clamp_min(1e-3))
 
     def forward(self, *inputs: Tensor) -> Images:
         painted: Tensor = self.generator(*inputs)
@@ -75,10 +83,11 @@ class Duel(nn.Module):
 
     def _judge(self, weights: list[Tensor]) -> Judge:
         named = dict(zip(self._names, weights, strict=True))
+        mean, spread = self.get_buffer("mean"), self.get_buffer("spread")
 
         def judge(x: Images) -> Tensor:
-            judged: Tensor = functional_call(self._critic[0], named, (x,))
-            return judged
+            judged: Tensor = functional_call(self._critic[0], named, ((x - mean) / spread,))
+            return spread * judged  # per pixel unit again: the penalty holds its slope at 1
 
         return judge
 

@@ -7,7 +7,8 @@
 
 e_t is how far f(D(x + σ_t n)) lies from f(x), per feature, measured on the attacker's own images: at a high noise level
 the denoised image is a guess, and its features are trusted only that far. So guidance has its right size by itself; the
-factor g is chosen on selection images.
+factor g is chosen on selection images. With η near 1 an early mistake is forgotten, and samples gather near the
+posterior's mean: they show less variety than the posterior has, and fewer of them are needed.
 
 Sources: Karras et al. 2022 (training, schedule); Chung et al. 2023 (posterior sampling); Song et al. 2023 (weighting).
 """
@@ -54,7 +55,7 @@ class DiffusionAttack(Attack):
     plan: Plan = field(default_factory=lambda: Plan(steps=5000, lr=1e-3, ema=0.999, check_every=250, warmup=200))
     steps: int = 80  # of sampling
     samples: int = 6  # averaged
-    churn: float = 0.9  # η: share of fresh noise; an early mistake is forgotten
+    churn: float = 0.9  # η: share of fresh noise
     n_tuned: int = 48  # selection images that choose g
 
     def __post_init__(self) -> None:
@@ -171,8 +172,8 @@ class Sampler:
 
     @torch.no_grad()
     def draw(self, n: int) -> Images:
-        """Images of the prior alone: nothing was seen."""
-        return self._descend(n, None, None, SeededSource(self.seed, "prior"), n)
+        """Images of the prior alone: nothing was seen. Without churn, which gathers samples near their mean."""
+        return replace(self, churn=0.0)._descend(n, None, None, SeededSource(self.seed, "prior"), n)
 
     def mean(self, heard: Heard, guide: Float[Tensor, " batch"], *, samples: int) -> Images:
         """The mean of `samples` samples for each input; the k-th uses the same noise for all inputs."""

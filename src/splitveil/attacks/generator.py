@@ -11,7 +11,7 @@ steps are chosen on selection images.
 Sources: Gulrajani et al. 2017; Bora et al. 2017 (latent search); Dhar et al. 2018 (deviations from a generator).
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 import torch
@@ -48,8 +48,10 @@ SHARE = 0.2  # of the pull of ‖x − G‖² that the critic's may have
 SCATTER = 0.5  # how far apart searches begin, in standard deviations of u
 
 
-def _plan() -> Plan:
-    return Plan(steps=4000, lr=3e-4, ema=0.998, check_every=250, patience=8)
+PLANS: dict[Mode, Plan] = {
+    "latent": Plan(steps=4000, lr=1e-4, warmup=200, ema=0.999, check_every=250, patience=8),
+    "decoder": Plan(steps=5000, lr=2e-3, ema=0.998, check_every=100),
+}
 
 
 @final
@@ -60,10 +62,10 @@ class GeneratorAttack(Attack):
     mode: Mode = "latent"
     latent: int = 128
     width: int = 64
-    batch: int = 128
-    rounds: int = 2  # turns of the critic for each of the generator
-    plan: Plan = field(default_factory=_plan)
-    critic_lr: float = 3e-4
+    batch: int = 256
+    rounds: int = 3  # turns of the critic for each of a generator that is to be searched
+    plan: Plan | None = None  # None: what suits the mode
+    critic_lr: float = 4e-4  # faster than the generator's: a critic that lags sends it astray
     steps: int = 300  # of each search
     restarts: int = 3
     n_tuned: int = 64
@@ -96,8 +98,10 @@ class GeneratorAttack(Attack):
             torch.default_generator.manual_seed(derive(seed, "generator"))
             generator = Generator(image_shape, latent=self.latent, width=self.width)
             critic = Critic(image_shape, width=self.width)
-        generator.calibrate(part.images(slice(min(len(part), N_OWN))).cpu())
         duel = Duel(generator, critic, lr=self.critic_lr).to(device)
+        own = part.images(slice(min(len(part), N_OWN)))
+        generator.calibrate(own)
+        duel.calibrate(own)
         order = Shuffled(len(part), size=self.batch, seed=seed, device=device)
         dreamed = SeededSource(seed, "score").normal((len(real), self.latent), device=device)
 
@@ -110,7 +114,8 @@ class GeneratorAttack(Attack):
             return -network.judge(network(source.normal((order.size, self.latent), device=device))).mean()
 
         score = lambda network: energy_distance(network(dreamed), real)  # noqa: E731
-        return fit(duel, loss=loss, score=score, plan=self.plan, progress=course.watch, state=course.state)
+        plan = replace(self.plan or PLANS["latent"], momentum=0.0)
+        return fit(duel, loss=loss, score=score, plan=plan, progress=course.watch, state=course.state)
 
     def _searched(self, known: Knowledge, course: Course) -> Inverter:
         assert known.pairs is not None and known.selection is not None and known.client is not None  # noqa: PT018
@@ -165,7 +170,7 @@ class GeneratorAttack(Attack):
             duel,
             loss=loss,
             score=lambda network: mse(selection.x, _feed(network, selection.seen)).mean(),
-            plan=replace(self.plan, bfloat16=pairs.device.type == "cuda"),
+            plan=replace(self.plan or PLANS["decoder"], bfloat16=pairs.device.type == "cuda"),
             progress=course.watch,
             state=course.state,
         )
@@ -179,6 +184,7 @@ class GeneratorAttack(Attack):
             generator = Decoder(self.rung, feature_shape=tuple(own.seen.z_sent.shape[2:]), image_shape=image_shape)
             duel = Duel(generator, Critic(image_shape, width=self.width), lr=self.critic_lr).to(own.x.device)
         generator.calibrate(own.x, own.seen.z_sent.mean(0))
+        duel.calibrate(own.x)
         return duel
 
 

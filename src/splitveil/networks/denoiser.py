@@ -122,4 +122,4 @@ class Attention(nn.Module):
 
 
 def _norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(min(GROUPS, channels), channels)
+    return nn.GroupNorm(math.gcd(GROUPS, channels), channels)

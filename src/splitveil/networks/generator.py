@@ -6,6 +6,7 @@
 Source: Gulrajani et al., "Improved Training of Wasserstein GANs" (2017).
 """
 
+import math
 from itertools import pairwise
 from typing import final
 
@@ -51,12 +52,14 @@ class Generator(nn.Module):
 
 def _up(inputs: int, outputs: int) -> nn.Sequential:
     conv = nn.Conv2d(inputs, outputs, 3, padding=1)
-    return nn.Sequential(nn.Upsample(scale_factor=2.0), conv, nn.GroupNorm(min(GROUPS, outputs), outputs), nn.ReLU())
+    return nn.Sequential(
+        nn.Upsample(scale_factor=2.0), conv, nn.GroupNorm(math.gcd(GROUPS, outputs), outputs), nn.ReLU()
+    )
 
 
 @final
 class Critic(nn.Module):
-    """Images → how real each looks."""
+    """Images, centered and in units of their spread → how real each looks."""
 
     def __init__(self, image_shape: tuple[int, int, int], *, width: int = 64) -> None:
         super().__init__()
@@ -67,8 +70,8 @@ class Critic(nn.Module):
         places = [-(-side // 2**DOUBLINGS) for side in size]
         self.last = nn.Linear(widths[-1] * places[0] * places[1], 1)
 
-    def forward(self, x: Images) -> Float[Tensor, " batch"]:
-        h = F.leaky_relu(self.first(2 * x - 1), 0.2)
+    def forward(self, x: Float[Tensor, "batch channel height width"]) -> Float[Tensor, " batch"]:
+        h = F.leaky_relu(self.first(x), 0.2)
         for down in self.downs:
             h = F.avg_pool2d(F.leaky_relu(down(h), 0.2), 2, ceil_mode=True)
         judged: Tensor = self.last(h.flatten(1))

@@ -1,0 +1,144 @@
+"""A diffusion prior: its denoiser, its samples, and its posterior, each against a closed form."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from splitveil import fitting
+from splitveil.attacks import DiffusionAttack, Knowledge, Seen, Threat, grant, oracle_of
+from splitveil.attacks.adversarial import energy_distance
+from splitveil.attacks.base import Course
+from splitveil.attacks.channel import channel_of
+from splitveil.attacks.diffusion import Sampler
+from splitveil.check import UsageError
+from splitveil.fitting import Plan
+from splitveil.metrics import interval, mse
+from splitveil.networks.denoiser import Denoiser
+from splitveil.randomness import SeededSource, stream
+from worlds.linear_gaussian import LinearGaussian, world
+
+WORLD = world()
+PLAN = Plan(steps=250, lr=4e-3, warmup=20, ema=0.98, check_every=50)
+ATTACK = DiffusionAttack(width=16, batch=64, plan=PLAN, steps=40, samples=8, n_tuned=24)
+
+QUICK = replace(ATTACK, steps=20, samples=4)
+
+
+def held(this: LinearGaussian) -> Knowledge:
+    parts = {"auxiliary": this.part(2000, 0, "auxiliary"), "selection": this.part(300, 0, "selection")}
+    return grant(Threat(), oracle=oracle_of(this.client()), **parts)
+
+
+class Exact(Denoiser):
+    """The best denoiser of the world's images: E[x | x + σn] in closed form."""
+
+    def __init__(self, this: LinearGaussian) -> None:
+        super().__init__(this.image_shape, width=4)
+        self.values, self.vectors = (part.float() for part in torch.linalg.eigh(this.covariance))
+        self.mean.copy_(this.mean.reshape(self.mean.shape))
+        self.spread.fill_(this.prior_mse**0.5)
+
+    def forward(self, noisy: Tensor, sigma: Tensor) -> Tensor:
+        gain = self.values / (self.values + sigma[:, None].square())
+        moved = ((noisy - self.mean).flatten(1) @ self.vectors * gain) @ self.vectors.T
+        return self.mean + moved.reshape(noisy.shape)
+
+
+def sampler(this: LinearGaussian, steps: int = 60) -> Sampler:
+    client, own = this.client(), this.part(500, 0, "own").images()
+    z_sent = oracle_of(client).release(own, source=SeededSource(0, "own"))
+    channel = channel_of(client, z_sent, loss="likelihood", draws=1, seed=0)
+    bare = Sampler(Exact(this), channel, steps, 0.9, 0)
+    return replace(bare, doubts=bare.measure(own))
+
+
+@pytest.mark.parametrize("releases", [1, 4])
+def test_with_a_perfect_denoiser_the_mean_of_samples_is_near_the_posterior_mean(releases):
+    draw, x = sampler(WORLD), WORLD.part(200, 0, "victims").images()
+    seen = Seen(oracle_of(WORLD.client()).release(x, source=SeededSource(1), releases=releases))
+    heard = draw.channel.hear(seen.z_sent)
+    x_hat = draw.mean(heard, torch.ones(200), samples=16)
+    found, best = mse(x, x_hat), mse(x, WORLD.best_attack(seen))
+    assert interval(found - best).high >= 0
+    assert found.mean() <= 1.15 * best.mean()
+
+
+def test_with_a_perfect_denoiser_samples_are_images_of_the_world():
+    drawn, real, other = sampler(WORLD).draw(500), *(WORLD.part(500, k, "real").images() for k in (1, 2))
+    assert energy_distance(drawn, real) < energy_distance(real, other) + 0.02 * energy_distance(noise(real), real)
+
+
+def noise(like: Tensor) -> Tensor:
+    """Images with the right mean and spread of every pixel, and nothing else right."""
+    white = torch.randn(like.shape, generator=stream(0, "white"))
+    return (like.mean(0) + like.std(0) * white).clamp(0, 1)
+
+
+@pytest.fixture(scope="module")
+def learned() -> Denoiser:
+    known = held(WORLD)
+    network, _ = ATTACK.learn(known, WORLD.part(300, 0, "selection").images(), Course(0))
+    return network
+
+
+def test_a_fitted_denoiser_is_near_the_best_one(learned):
+    x = WORLD.part(500, 0, "victims").images()
+    for sigma in (0.05, 0.1, 0.2):
+        noisy = x + sigma * torch.randn(x.shape, generator=stream(0, "noisy"))
+        with torch.no_grad():
+            ours, best = (mse(x, net(noisy, torch.full((500,), sigma))).mean() for net in (learned, Exact(WORLD)))
+        assert best < ours * 1.001
+        assert ours < 1.12 * best
+
+
+def test_its_samples_are_closer_to_the_data_than_noise(learned):
+    """In energy distance over pixels: under half of what white images of the same mean and spread have."""
+    real = WORLD.part(500, 1, "real").images()
+    drawn = Sampler(learned, sampler(WORLD).channel, 40, 0.9, 0).draw(500)
+    assert energy_distance(drawn, real) < 0.5 * energy_distance(noise(real), real)
+
+
+def test_the_attack_is_above_the_optimum_and_near_it(learned, monkeypatch):
+    monkeypatch.setattr(DiffusionAttack, "learn", lambda *arguments: (learned, False))
+    known, x = held(WORLD), WORLD.part(100, 0, "victims").images()
+    seen = Seen(oracle_of(WORLD.client()).release(x, source=SeededSource(1)))
+    found, best = mse(x, QUICK.fit(known, seed=0)(seen)), mse(x, WORLD.best_attack(seen))
+    assert interval(found - best).high >= 0
+    assert found.mean() < 1.2 * best.mean()
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 9, 14)])
+def test_a_denoiser_fits_any_image_and_starts_by_shrinking(shape):
+    network = Denoiser(shape, width=8)
+    x = torch.rand(3, *shape, generator=stream(0))
+    network.calibrate(x)
+    low, high = (network(x, torch.full((3,), sigma)) for sigma in (1e-4, 1e3))
+    torch.testing.assert_close(low, x, atol=1e-3, rtol=0)
+    torch.testing.assert_close(high, x.mean(0).expand_as(x), atol=1e-2, rtol=0)
+
+
+def test_it_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "SAVE_EVERY", 0.0)
+    quick = replace(ATTACK, width=8, plan=replace(PLAN, steps=12, check_every=4), steps=4, samples=2, n_tuned=4)
+    known, state = held(WORLD), tmp_path / "trial.fit"
+    whole = quick.fit(known, seed=0)
+
+    def stop(check: fitting.Check) -> None:
+        if check.step == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quick.fit(known, seed=0, watch=stop, state=state)
+    steps: list[int] = []
+    again = quick.fit(known, seed=0, watch=lambda check: steps.append(check.step), state=state)
+    assert steps[0] > 4
+    seen = Seen(oracle_of(WORLD.client()).release(WORLD.part(3, 1).images(), source=SeededSource(0)))
+    torch.testing.assert_close(again(seen), whole(seen), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("settings", "message"), [({"width": 6}, "multiple of 4"), ({"churn": 1.5}, "churn")])
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(UsageError, match=message):
+        DiffusionAttack(**settings)

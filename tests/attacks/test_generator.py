@@ -1,0 +1,145 @@
+"""A generator as prior: its images, the critic it is up against, and searches through it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from splitveil import fitting
+from splitveil.attacks import GeneratorAttack, Health, Inverter, Knowledge, Seen, Threat, grant, oracle_of
+from splitveil.attacks.adversarial import Duel, energy_distance, wasserstein
+from splitveil.attacks.base import Course
+from splitveil.attacks.latent import Calibrated
+from splitveil.attacks.refinement import some
+from splitveil.fitting import Fitted, Plan
+from splitveil.metrics import interval, mse
+from splitveil.networks.generator import Critic, Generator
+from splitveil.randomness import SeededSource, stream
+from worlds.linear_gaussian import world
+
+WORLD = world()
+PLAN = Plan(steps=200, lr=1e-4, warmup=100, ema=0.98, check_every=50, patience=50)
+LATENT = GeneratorAttack(latent=16, width=8, batch=32, plan=PLAN, critic_lr=4e-3, steps=40, restarts=2, n_tuned=24)
+FED = GeneratorAttack(
+    "decoder", width=8, batch=64, rung="conv", critic_lr=1e-3, plan=Plan(steps=120, lr=4e-3, ema=0.95, check_every=40)
+)
+
+
+def held() -> Knowledge:
+    parts = {"auxiliary": WORLD.part(2000, 0, "auxiliary"), "selection": WORLD.part(300, 0, "selection")}
+    return grant(Threat(), oracle=oracle_of(WORLD.client()), **parts)
+
+
+@pytest.fixture(scope="module")
+def learned() -> Fitted:
+    return LATENT.learn(held(), WORLD.part(300, 0, "selection").images(), Course(0))
+
+
+@pytest.mark.slow
+def test_its_images_are_closer_to_the_data_than_noise(learned):
+    """In energy distance over pixels: under a third of uniform noise's, and well under what it painted untrained."""
+    real, u = WORLD.part(400, 1, "real").images(), torch.randn(400, 16, generator=stream(0, "u"))
+    torch.manual_seed(0)
+    untrained = Generator(WORLD.image_shape, latent=16, width=8)
+    untrained.calibrate(real)
+    with torch.no_grad():
+        ours, before = (energy_distance(net(u), real) for net in (learned.network, untrained))
+    assert ours < 0.33 * energy_distance(torch.rand(real.shape, generator=stream(0, "noise")), real)
+    assert ours < 0.7 * before
+
+
+def attacked(attack: GeneratorAttack) -> tuple[torch.Tensor, torch.Tensor]:
+    """Errors of the attack and of the posterior mean."""
+    x = WORLD.part(200, 0, "victims").images()
+    seen = Seen(oracle_of(WORLD.client()).release(x, source=SeededSource(1)))
+    return mse(x, attack.fit(held(), seed=0)(seen)), mse(x, WORLD.best_attack(seen))
+
+
+@pytest.mark.slow
+def test_a_latent_search_is_above_the_optimum_and_below_the_mean_image(learned, monkeypatch):
+    monkeypatch.setattr(GeneratorAttack, "learn", lambda *arguments: learned)
+    found, best = attacked(LATENT)
+    assert interval(found - best).high >= 0
+    assert found.mean() < 0.8 * WORLD.prior_mse
+
+
+def test_a_fed_generator_is_above_the_optimum_and_near_it():
+    found, best = attacked(FED)
+    assert interval(found - best).high >= 0
+    assert found.mean() < 1.15 * best.mean()
+
+
+def test_the_energy_distance_tells_distributions_apart():
+    one, two = (WORLD.part(300, k, "real").images() for k in (1, 2))
+    assert energy_distance(one, two).abs() < 0.02 * energy_distance(one, two + 0.1)
+    a, b = torch.tensor([0.0, 1.0]).reshape(2, 1, 1, 1), torch.tensor([3.0, 5.0]).reshape(2, 1, 1, 1)
+    assert energy_distance(a, b).item() == pytest.approx(2 * (3 + 5 + 2 + 4) / 4 - 1 - 2)
+
+
+def test_the_critic_s_loss_is_the_difference_of_means_and_the_penalty_on_its_slope():
+    slope = torch.tensor([3.0, 4.0]).reshape(1, 2, 1)
+    real, painted = (torch.rand(6, 1, 2, 1, generator=stream(k)) for k in (0, 1))
+    charge = wasserstein(lambda x: (x * slope).sum((1, 2, 3)), real, painted, SeededSource(0))
+    wanted = ((painted - real).mean(0) * slope).sum() + 10 * (5 - 1) ** 2
+    torch.testing.assert_close(charge, wanted)
+
+
+def test_a_critic_learns_to_tell_images_from_noise():
+    torch.manual_seed(0)
+    duel = Duel(nn.Identity(), Critic(WORLD.image_shape, width=4), lr=5e-3)
+    real = WORLD.part(64, 0).images()
+    duel.calibrate(real)
+    fake = torch.rand(real.shape, generator=stream(0))
+    for step in range(30):
+        duel.teach(real, fake, SeededSource(0, step))
+    fresh = duel.judge(WORLD.part(64, 1).images()).mean() - duel.judge(torch.rand(real.shape)).mean()
+    assert fresh > 0.15
+    assert list(duel.parameters()) == []  # what the fit moves is the generator's alone
+
+
+def test_what_cannot_be_trusted_is_left_out():
+    own = some(held().pairs, 200, seed=0)
+    painted = Calibrated(Blind(), own)(own.seen)
+    torch.testing.assert_close(painted, own.x.mean(0).expand_as(own.x), atol=0.02, rtol=0)
+
+
+class Blind(Inverter):
+    """Paints noise."""
+
+    @property
+    def health(self) -> Health:
+        return Health()
+
+    def __call__(self, seen: Seen) -> torch.Tensor:
+        return torch.rand(seen.z_sent.shape[1], *WORLD.image_shape, generator=stream(0, "blind"))
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 9, 14)])
+def test_any_image_size(shape):
+    generator, critic = Generator(shape, latent=5, width=4), Critic(shape, width=4)
+    painted = generator(torch.randn(2, 5))
+    assert painted.shape == (2, *shape)
+    assert 0 <= painted.min() <= painted.max() <= 1
+    assert critic(painted).shape == (2,)
+
+
+@pytest.mark.parametrize("attack", [LATENT, FED], ids=lambda attack: attack.name)
+def test_it_goes_on_where_it_was_interrupted_with_the_critic_it_had(attack, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "SAVE_EVERY", 0.0)
+    plan = Plan(steps=8, lr=2e-3, ema=0.5, check_every=2, warmup=1)
+    quick = replace(attack, width=4, batch=8, plan=plan, steps=4, restarts=1, n_tuned=4)
+    known, state = held(), tmp_path / "trial.fit"
+    whole = quick.fit(known, seed=0)
+
+    def stop(check: fitting.Check) -> None:
+        if check.step == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quick.fit(known, seed=0, watch=stop, state=state)
+    steps: list[int] = []
+    again = quick.fit(known, seed=0, watch=lambda check: steps.append(check.step), state=state)
+    assert steps[0] > 2
+    seen = Seen(oracle_of(WORLD.client()).release(WORLD.part(3, 1).images(), source=SeededSource(0)))
+    torch.testing.assert_close(again(seen), whole(seen), atol=1e-5, rtol=0)
