@@ -24,6 +24,7 @@ from splitveil.training import Term, Weight
 
 KINDS = ("noise", "surrogate", "adversary")
 RELEASES = (1, 16)  # of one input, that the bounds are for
+COUNTS = ("steps", "samples", "restarts", "n_tuned")
 S = TypeVar("S")
 
 
@@ -84,14 +85,14 @@ def trials(words: argparse.Namespace) -> list[Trial | Inquiry]:
 
 
 def shortened(settings: S, steps: int | None) -> S:
-    """The same settings with at most so many steps, wherever steps are counted."""
+    """The same settings with at most so many steps, samples and tries, wherever they are counted."""
     if steps is None or not is_dataclass(settings) or isinstance(settings, type):
         return settings
     changes: dict[str, Any] = {}
     for field in fields(settings):
         value = getattr(settings, field.name)
-        if field.name == "steps":
-            changes["steps"] = min(steps, value)
+        if field.name in COUNTS:
+            changes[field.name] = min(steps, value)
         elif field.name == "check_every":
             changes["check_every"] = min(value, max(1, steps // 2))
         elif isinstance(value, Plan | Attack):
