@@ -2,10 +2,15 @@
 
     python benchmarks/attacks.py --device cpu  --out results/attacks-cpu.json
     python benchmarks/attacks.py --device cuda --out results/attacks-cuda.json
+    python benchmarks/attacks.py --device cuda --optimization --out results/optimization-cuda.json
 
 Our side is the attack as suites run it: fresh views, fresh noise, averaged weights, and a scored check at the end of
 each chunk. The bare side draws the same batches by hand, with the same client, network, optimizer and precision, and
 does neither averaging nor checks. Exit code 1 below 0.95.
+
+With --optimization, instead: the search for 64 victims' images in one batch against the same search one victim after
+another, in victims/s, in turns. Exit code 1 below 20 on a GPU; a CPU, which computes one image at a time anyway, has no
+floor.
 """
 
 import argparse
@@ -21,16 +26,20 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from splitveil.attacks import DecoderAttack, Threat, grant, oracle_of
+from splitveil.attacks import DecoderAttack, OptimizationAttack, Seen, Threat, grant, oracle_of
 from splitveil.cli.runs import environment
 from splitveil.data import Part
 from splitveil.fitting import Check, Plan
 from splitveil.mechanisms import Gaussian
 from splitveil.networks import small_cnn, vgg11
 from splitveil.networks.decoders import Decoder
+from splitveil.randomness import SeededSource
 from splitveil.split import Bottleneck, Client, cut
 
 FLOOR = 0.95
+BATCHED_FLOOR = {"cuda": 20.0, "cpu": 0.0}
+N_TOGETHER, N_ALONE = 64, 4  # victims in one batch; victims timed one after another
+SEARCH_STEPS = {"cuda": 200, "cpu": 20}
 STD = 0.1
 SHIFT = 8  # the views' share of a side, as the attack draws them
 
@@ -141,6 +150,36 @@ def compare(setting: Setting, *, device: torch.device, rounds: int) -> dict[str,
     }
 
 
+def compare_batched(prior: str, *, device: torch.device, rounds: int, steps: int | None) -> dict[str, Any]:
+    """Victims/s of a search in one batch, and one after another."""
+    shape = SETTINGS[device.type][0].shape
+    client = make_client(shape, device)
+    part, selection = make_part(256, shape, device, 0), make_part(64, shape, device, 1)
+    n_steps = steps or SEARCH_STEPS[device.type]
+    attack = OptimizationAttack(prior=prior, steps=n_steps, n_tuned=4, start="mean")  # type: ignore[arg-type]
+    inverter = attack.fit(grant(Threat(), oracle=oracle_of(client), auxiliary=part, selection=selection), seed=0)
+    x = make_part(N_TOGETHER, shape, device, 2).images()
+    z_sent = oracle_of(client).release(x, source=SeededSource(0, "victims"))
+
+    def seconds(n: int, size: int) -> float:
+        began = _now(device)
+        for i in range(0, n, size):
+            inverter(Seen(z_sent[:, i : i + size]))
+        return (_now(device) - began) / n
+
+    seconds(N_TOGETHER, N_TOGETHER), seconds(1, 1)  # warm up
+    times = [(seconds(N_TOGETHER, N_TOGETHER), seconds(N_ALONE, 1)) for _ in range(rounds)]
+    together, alone = (statistics.median(side) for side in zip(*times, strict=True))
+    return {
+        "attack": attack.name,
+        "image": "×".join(map(str, shape)),
+        "steps": inverter.health.steps,
+        "rounds": rounds,
+        "victims_per_second": {"batch of 64": round(1 / together, 2), "one at a time": round(1 / alone, 3)},
+        "ratio": round(statistics.median(b / a for a, b in times), 2),
+    }
+
+
 def _now(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize()
@@ -154,23 +193,41 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, help="steps of a chunk; the suites' own by default")
     parser.add_argument("--threads", type=int, help="CPU threads; torch's own choice by default")
+    parser.add_argument("--optimization", action="store_true", help="time a batched search in place of training")
     parser.add_argument("--out", type=Path)
     words = parser.parse_args()
     if words.threads:
         torch.set_num_threads(words.threads)
     device = torch.device(words.device)
+    rows, floor = (searches if words.optimization else trainings)(words, device)
+    if words.out is not None:
+        threads = torch.get_num_threads()
+        command = f"python benchmarks/attacks.py --device {words.device} --rounds {words.rounds} --threads {threads}"
+        command += " --optimization" * words.optimization
+        result = {"command": command, "floor": floor, "threads": threads, "rows": rows}
+        words.out.parent.mkdir(parents=True, exist_ok=True)
+        words.out.write_text(json.dumps(result | {"environment": environment()}, indent=2, ensure_ascii=False) + "\n")
+    sys.exit(min(row["ratio"] for row in rows) < floor)
+
+
+def trainings(words: argparse.Namespace, device: torch.device) -> tuple[list[dict[str, Any]], float]:
+    """Every decoder against its bare loop."""
     settings = [replace(s, steps=words.steps) if words.steps else s for s in SETTINGS[device.type]]
     rows = [compare(setting, device=device, rounds=words.rounds) for setting in settings]
     for row in rows:
         ours, bare = row["images_per_second"]["ours"], row["images_per_second"]["bare"]
         print(f"{row['decoder']:>9}  {ours:>10,.0f} of {bare:>10,.0f} images/s  ratio {row['ratio']:.3f}")
-    if words.out is not None:
-        threads = torch.get_num_threads()
-        command = f"python benchmarks/attacks.py --device {words.device} --rounds {words.rounds} --threads {threads}"
-        result = {"command": command, "floor": FLOOR, "threads": threads, "rows": rows}
-        words.out.parent.mkdir(parents=True, exist_ok=True)
-        words.out.write_text(json.dumps(result | {"environment": environment()}, indent=2, ensure_ascii=False) + "\n")
-    sys.exit(min(row["ratio"] for row in rows) < FLOOR)
+    return rows, FLOOR
+
+
+def searches(words: argparse.Namespace, device: torch.device) -> tuple[list[dict[str, Any]], float]:
+    """Every kind of search, batched against one at a time."""
+    priors = ("tv", "gaussian", "deep-image-prior")
+    rows = [compare_batched(prior, device=device, rounds=words.rounds, steps=words.steps) for prior in priors]
+    for row in rows:
+        together, alone = row["victims_per_second"].values()
+        print(f"{row['attack']:>24}  {together:>9,.1f} against {alone:>7,.2f} victims/s  ratio {row['ratio']:.1f}")
+    return rows, BATCHED_FLOOR[device.type]
 
 
 if __name__ == "__main__":
