@@ -42,7 +42,7 @@ CURVE = 7.0  # how far steps crowd at low noise (Karras et al.'s ρ)
 N_OWN = 500  # auxiliary images for units and for e_t
 N_SCORED = 500  # selection images on which a check measures the denoising loss
 GUIDES = (0.4, 0.7, 1.0, 1.5)  # g
-CHUNK = 2000  # rows at once: inputs × samples
+PIXELS = {"cuda": 2**21, "cpu": 2**17}  # of all rows at once (inputs × samples): some GB of a denoiser's activations
 
 
 @final
@@ -177,7 +177,8 @@ class Sampler:
 
     def mean(self, heard: Heard, guide: Float[Tensor, " batch"], *, samples: int) -> Images:
         """The mean of `samples` samples for each input; the k-th uses the same noise for all inputs."""
-        each = max(1, CHUNK // samples)
+        side = self.network.mean[0, 0].numel() * samples
+        each = max(1, PIXELS.get(guide.device.type, PIXELS["cpu"]) // side)
         pieces = [slice(i, i + each) for i in range(0, len(heard), each)]
         return torch.cat([self._mean(heard.rows(piece), guide[piece], samples) for piece in pieces])
 

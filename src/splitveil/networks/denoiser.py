@@ -68,7 +68,8 @@ class Denoiser(nn.Module):
     def _paint(self, h: Tensor, level: Sigma) -> Tensor:
         height, width = h.shape[-2:]
         step = 2 ** (LEVELS - 1)
-        h = F.pad(h, (0, -width % step, 0, -height % step), mode="replicate")
+        if height % step or width % step:
+            h = F.pad(h, (0, -width % step, 0, -height % step), mode="replicate")
         angle = level.log()[:, None] * self.tones * math.pi / 2
         code = self.embed(torch.cat([angle.cos(), angle.sin()], 1))
         d0 = self.down0(self.first(h), code)
