@@ -41,7 +41,7 @@ HIGHEST, LOWEST = 8.0, 0.02  # σ/d of the first and the last step
 CURVE = 7.0  # how far steps crowd at low noise (Karras et al.'s ρ)
 N_OWN = 500  # auxiliary images for units and for e_t
 N_SCORED = 500  # selection images on which a check measures the denoising loss
-GUIDES = (0.4, 0.7, 1.0, 1.5)  # g
+GUIDES = (0.15, 0.4, 0.7, 1.0)  # g
 PIXELS = {"cuda": 2**21, "cpu": 2**17}  # of all rows at once (inputs × samples): some GB of a denoiser's activations
 
 
