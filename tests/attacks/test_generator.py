@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from splitveil import fitting
-from splitveil.attacks import GeneratorAttack, Health, Inverter, Knowledge, Seen, Threat, grant, oracle_of
+from splitveil.attacks import GeneratorAttack, Health, Inverter, Knowledge, Ridge, Seen, Threat, grant, oracle_of
 from splitveil.attacks.adversarial import Duel, energy_distance, wasserstein
 from splitveil.attacks.base import Course
 from splitveil.attacks.latent import Calibrated
@@ -100,8 +100,11 @@ def test_a_critic_learns_to_tell_images_from_noise():
 
 def test_what_cannot_be_trusted_is_left_out():
     own = some(held().pairs, 200, seed=0)
-    painted = Calibrated(Blind(), own)(own.seen)
+    painted = Calibrated([Blind()], own)(own.seen)
     torch.testing.assert_close(painted, own.x.mean(0).expand_as(own.x), atol=0.02, rtol=0)
+    affine = Ridge().fit(held(), seed=0)
+    alone, mixed = (mse(own.x, each(own.seen)).mean() for each in (affine, Calibrated([Blind(), affine], own)))
+    assert mixed < 1.01 * alone
 
 
 class Blind(Inverter):

@@ -1,7 +1,8 @@
 """A generator as prior: images that a network trained on auxiliary images can paint.
 
     latent     train G against a critic on auxiliary images;  û = argmin −log p(z_sent | G(u)) + w ‖u‖²/2;
-               then move on from G(û) under a Gaussian with the covariance of what G(û) lacks
+               then move on from G(û), mixed with an affine guess as far as each is worth it, under a Gaussian with
+               the covariance of what that lacks
     decoder    train G(z_sent) for ‖x − G‖² + share · (−C(G)): painted from what was seen, and hard to tell from images
 
 The search for û begins where an affine map sends z_sent: fitted on pairs (u, z_sent of G(u)), which cost nothing. It is
@@ -24,7 +25,7 @@ from splitveil.attacks.channel import Channel, channel_of
 from splitveil.attacks.descent import Descent
 from splitveil.attacks.keeping import keeping
 from splitveil.attacks.knowledge import Knowledge
-from splitveil.attacks.latent import Calibrated, LatentCanvas, Restarted, guess_latent
+from splitveil.attacks.latent import Calibrated, LatentCanvas, Restarted, fit_affine, guess_latent
 from splitveil.attacks.pairs import Pairs, Seen
 from splitveil.attacks.refinement import Begin, Search, Searched, some, tune
 from splitveil.attacks.views import view
@@ -124,7 +125,8 @@ class GeneratorAttack(Attack):
         selection = some(known.selection, self.n_tuned, seed=seed)
         fitted = self.learn(known, some(known.selection, N_OWN, seed=seed).x, course)
         channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=1, seed=seed)
-        found = Calibrated(self._latent_search(fitted.network, channel, own, selection, course), own)
+        searched = self._latent_search(fitted.network, channel, own, selection, course)
+        found = Calibrated([searched, fit_affine(known, len(own.seen.z_sent), seed)], own)
         canvas = gaussian_canvas(found.gaps)
         still = torch.zeros(1, canvas.size, device=own.x.device)
         begin = Begin(own.x.mean(0, keepdim=True), found)

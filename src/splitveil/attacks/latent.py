@@ -11,11 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from splitveil.attacks.averaging import Averaged
 from splitveil.attacks.base import Health, Inverter
 from splitveil.attacks.canvas import Canvas, Energy, Moved
 from splitveil.attacks.channel import Channel
+from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.pairs import Pairs, Seen
 from splitveil.attacks.refinement import Searched
+from splitveil.attacks.ridge import Ridge
 from splitveil.randomness import SeededSource
 from splitveil.types import Images
 
@@ -82,6 +85,12 @@ def _release(channel: Channel, x: Images, source: SeededSource) -> Float[Tensor,
     return sent.flatten(1)
 
 
+def fit_affine(known: Knowledge, releases: int, seed: int) -> Inverter:
+    """The best affine reconstruction of (the mean of) this many releases."""
+    attack = Ridge() if releases == 1 else Averaged(Ridge(), releases)
+    return attack.fit(known, seed=seed)
+
+
 @final
 class Restarted(Inverter):
     """Several searches for the same; of each input, the image that explains best what was seen."""
@@ -104,21 +113,25 @@ class Restarted(Inverter):
 
 @final
 class Calibrated(Inverter):
-    """x̂ = mean_x + α (x̂₀ − mean_x̂₀), α by least squares: what an inverter paints, as far as it can be trusted."""
+    """x̂ = mean_x + Σ_k α_k (x̂_k − mean_x̂_k), α by least squares: each inverter as far as it can be trusted."""
 
-    def __init__(self, inverter: Inverter, own: Pairs) -> None:
-        painted = inverter(own.seen)
-        self._inverter, self._mean, self._painted = inverter, own.x.mean(0), painted.mean(0)
-        moved, wanted = painted - self._painted, own.x - self._mean
-        self._trust = (moved * wanted).sum() / moved.square().sum().clamp_min(torch.finfo(moved.dtype).tiny)
+    def __init__(self, inverters: list[Inverter], own: Pairs) -> None:
+        self._inverters, self._mean = inverters, own.x.mean(0)
+        painted = torch.stack([inverter(own.seen) for inverter in inverters])
+        self._means = painted.mean(1, keepdim=True)
+        moved, wanted = (painted - self._means).flatten(1).double(), (own.x - self._mean).flatten().double()
+        system = moved @ moved.T
+        system.diagonal().add_(DAMPING * system.diagonal().mean() + torch.finfo(torch.float32).tiny)
+        self._trust: Tensor = torch.linalg.solve(system, moved @ wanted).float()
         self.gaps = own.x - self._trusted(painted)  # what is still lacking, on the attacker's own images
 
     @property
     def health(self) -> Health:
-        return self._inverter.health
+        return self._inverters[0].health
 
     def __call__(self, seen: Seen) -> Images:
-        return self._trusted(self._inverter(seen))
+        return self._trusted(torch.stack([inverter(seen) for inverter in self._inverters]))
 
-    def _trusted(self, painted: Images) -> Images:
-        return (self._mean + self._trust * (painted - self._painted)).clamp(0, 1)
+    def _trusted(self, painted: Float[Tensor, "inverter batch channel height width"]) -> Images:
+        moved = torch.einsum("k,kbchw->bchw", self._trust, painted - self._means)
+        return (self._mean + moved).clamp(0, 1)
