@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "splitveil"
 
-BASE = {"types", "randomness", "check", "mixtures", "fitting"}
+BASE = {"types", "randomness", "check", "mixtures", "fitting", "writing"}
 MAY_IMPORT: dict[str, set[str]] = {
     "dp": set(),
     "metrics": set(),

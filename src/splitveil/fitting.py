@@ -10,7 +10,6 @@ follows a fixed curve to zero flattens every loss. No step waits for the device;
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 
 from splitveil.check import RunError, at_least, fraction, positive
 from splitveil.randomness import stream
+from splitveil.writing import replacing
 
 SAVE_EVERY = 20.0  # seconds between two saved states: a kill loses at most this much
 
@@ -278,9 +278,9 @@ class _Run:
             return
         facts = {name: getattr(self, name) for name in ("step_count", "cool_from", "cool_steps", "stopped", "seconds")}
         facts |= {"checks": [asdict(check) for check in self.checks]}
-        tensors, fresh = {k: v.contiguous() for k, v in self._tensors().items()}, path.with_name(path.name + ".part")
-        save_file(tensors, fresh, {"fit": json.dumps(facts)})
-        os.replace(fresh, path)
+        with replacing(path) as fresh:
+            tensors = {name: value.contiguous() for name, value in self._tensors().items()}
+            save_file(tensors, fresh, {"fit": json.dumps(facts)})
         self.saved = time.monotonic()
 
     def load(self, path: Path) -> None:

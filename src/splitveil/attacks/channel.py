@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from splitveil.attacks.oracle import Releases, evaluating
+from splitveil.attacks.oracle import Releases
 from splitveil.mechanisms import Chain, Gaussian, Laplace, Mechanism, Noise
 from splitveil.randomness import NoiseSource, SeededSource
-from splitveil.split import Client
+from splitveil.split import Client, evaluating
 from splitveil.types import Features, Images
 
 EXACT = 0.03  # s of a client without additive noise, in standard deviations of its features

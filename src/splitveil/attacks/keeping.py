@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import os
 from pathlib import Path
 from typing import final
 
@@ -14,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from splitveil.attacks.base import Health, Inverter
 from splitveil.attacks.pairs import Seen
 from splitveil.types import Images
+from splitveil.writing import replacing
 
 
 @final
@@ -32,9 +32,8 @@ class Keeping(Inverter):
         if place.exists():
             return load_file(place, device=str(seen.z_sent.device))["x_hat"]
         x_hat = self._inverter(seen)
-        fresh = place.with_name(place.name + ".part")
-        save_file({"x_hat": x_hat.contiguous()}, fresh)
-        os.replace(fresh, place)
+        with replacing(place) as fresh:
+            save_file({"x_hat": x_hat.contiguous()}, fresh)
         return x_hat
 
 

@@ -7,8 +7,7 @@ what is attacked is what is deployed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from splitveil.check import UsageError
 from splitveil.mechanisms import Identity
 from splitveil.randomness import NoiseSource, SeededSource
-from splitveil.split import Client
+from splitveil.split import Client, evaluating
 from splitveil.types import Images
 
 Releases = Float[Tensor, "release batch *feature"]
@@ -103,16 +102,3 @@ def oracle_of(client: object) -> Oracle:
 def feature_shape(oracle: Oracle, x: Images) -> tuple[int, ...]:
     """Shape of what is sent for one image."""
     return tuple(oracle.release(x[:1], source=SeededSource(0, "shape")).shape[2:])
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside; afterwards every submodule is in the mode it was in."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True

@@ -7,7 +7,6 @@ e is the penultimate layer of C. The gallery holds other photos of the people at
 """
 
 import hashlib
-import os
 from dataclasses import dataclass, field, replace
 from math import comb
 from pathlib import Path
@@ -29,6 +28,7 @@ from splitveil.fitting import Plan, Shuffled, fit
 from splitveil.networks import resnet20
 from splitveil.randomness import SeededSource, derive
 from splitveil.types import Images, Labels, Logits
+from splitveil.writing import replacing
 
 CHUNK = 500  # images looked at at once
 N_SCORED = 1000  # selection images that choose the checkpoint
@@ -81,9 +81,8 @@ class Recognition:
         state = None if kept is None else kept.with_name(f"{kept.name}.{_short(facts)}.fit")
         fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch, state=state)
         if kept is not None and state is not None:
-            fresh = kept.with_name(kept.name + ".part")
-            save_file({k: v.contiguous() for k, v in fitted.network.state_dict().items()}, fresh, {"facts": facts})
-            os.replace(fresh, kept)
+            with replacing(kept) as fresh:
+                save_file({k: v.contiguous() for k, v in fitted.network.state_dict().items()}, fresh, {"facts": facts})
             state.unlink(missing_ok=True)
         return Recognizer(fitted.network)
 

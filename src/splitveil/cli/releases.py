@@ -16,6 +16,7 @@ from splitveil.check import UsageError
 from splitveil.cli.display import out
 from splitveil.evaluation import Result, Suite, releases
 from splitveil.split import Client
+from splitveil.writing import write_text
 
 MOST = 1024  # releases of one input: each is kept in memory while victims are attacked
 
@@ -53,9 +54,7 @@ def write_curve(result: Result, counts: Sequence[int], folder: Path) -> dict[str
         "rows": [row for count in counts for row in _rows(result, count)],
         "bounds": [row for count in counts for row in _bounds(result, count)],
     }
-    fresh = folder / "queries.json.part"
-    fresh.write_text(json.dumps(words, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    fresh.replace(folder / "queries.json")
+    write_text(folder / "queries.json", json.dumps(words, indent=2, ensure_ascii=False) + "\n")
     _plot(words, counts, folder / "queries.png")
     return words
 

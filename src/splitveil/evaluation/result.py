@@ -6,7 +6,6 @@ Numbers carry their intervals, flags carry their reasons, and the headline says 
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from splitveil.bounds import Bound
 from splitveil.check import UsageError
 from splitveil.evaluation.flags import Flag, FlagName
 from splitveil.metrics import Interval
+from splitveil.writing import write_text
 
 SCHEMA_VERSION = 2  # raised whenever a field changes its meaning
 
@@ -134,13 +134,6 @@ class Result:
             return cls.from_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UsageError(f"{path}: no such result; run an evaluation first") from None
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    fresh = path.with_name(path.name + ".part")
-    fresh.write_text(text, encoding="utf-8")
-    os.replace(fresh, path)
 
 
 def _inference(words: dict[str, Any]) -> InferenceResult:

@@ -9,7 +9,6 @@ A stored trial counts only if its fingerprint (client, images, attack with all s
 
 import hashlib
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import final
@@ -18,12 +17,13 @@ import numpy as np
 import torch
 
 from splitveil.attacks import Health, Oracle
-from splitveil.evaluation.result import SCHEMA_VERSION, write_text
+from splitveil.evaluation.result import SCHEMA_VERSION
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.samples import Samples, save_grid
 from splitveil.evaluation.suite import Inquiry, Trial
 from splitveil.evaluation.trial import Outcome
 from splitveil.randomness import SeededSource
+from splitveil.writing import replacing, write_text
 
 PROBES = 8  # auxiliary images that a client which is only a function is recognized by
 
@@ -85,9 +85,8 @@ class Store:
             arrays |= {"index": np.array(samples.index), "mse": np.array(samples.mse)}
             arrays |= {"x": samples.x.numpy(), "x_hat": samples.x_hat.numpy()}
             save_grid(samples, place.with_suffix(".png"))
-        fresh = place.with_suffix(".part.npz")
-        np.savez_compressed(fresh, **arrays)  # type: ignore[arg-type]  # numpy's stub: arrays by name are not flags
-        os.replace(fresh, place.with_suffix(".npz"))
+        with replacing(place.with_suffix(".npz")) as fresh:
+            np.savez_compressed(fresh, **arrays)  # type: ignore[arg-type]  # numpy's stub: arrays by name are not flags
         words = {
             "fingerprint": self._fingerprint(trial, seed),
             "attack": trial.attack.name,
