@@ -70,7 +70,7 @@ def compared(seeds: int, **where: Any) -> list[Cell]:
 
 def batch_cells(seeds: int) -> list[Cell]:
     """Small and large batches: a class has three members in a batch of 32, a hundred in one of 1,024."""
-    return [cell for batch in (128, 1024, 32) for cell in compared(seeds, batch=batch)]
+    return [cell for batch in (128, 1024, 512, 32) for cell in compared(seeds, batch=batch)]
 
 
 def cut_cells(seeds: int) -> list[Cell]:
@@ -244,16 +244,18 @@ def main() -> None:
     parser.add_argument("--time-budget", type=float, default=540.0)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--network", choices=["vgg11", "small-cnn"], default="vgg11")
+    parser.add_argument("--rung", choices=["conv", "residual", "unet"], default="residual", help="decoder that attacks")
     parser.add_argument("--folder", type=Path, help="results/frontier, or results/frontier-STUDY, by default")
     words = parser.parse_args()
     folder = words.folder or RESULTS.with_name("frontier" if words.study == "weights" else f"frontier-{words.study}")
     if words.verb == "run":
-        given = f"--study {words.study} --epochs {words.epochs} --attack-steps {words.attack_steps}"
+        given = f"--study {words.study} --epochs {words.epochs} --attack-steps {words.attack_steps} --rung {words.rung}"
+        given += f" --network {words.network}"
         run(
             words.data,
             STUDIES[words.study](words.seeds),
             folder,
-            budget=Budget(words.epochs, words.attack_steps, words.network),
+            budget=Budget(words.epochs, words.attack_steps, words.network, words.rung),
             workers=words.workers,
             seconds=words.time_budget,
             device=words.device,

@@ -19,6 +19,7 @@ from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
 from splitveil.metrics import interval, mse, ssim
 from splitveil.networks import small_cnn, vgg11
+from splitveil.networks.decoders import Rung
 from splitveil.randomness import SeededSource
 from splitveil.regularizers import entropy
 from splitveil.split import Bottleneck, Normalize, Split, cut
@@ -52,6 +53,7 @@ class Budget:
     epochs: int
     attack_steps: int
     network: str = "vgg11"
+    rung: Rung = "residual"  # of the decoder that attacks
 
 
 def measure(cell: Cell, data: ImageSet, budget: Budget, device: torch.device) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def _train(
     recipe = Recipe(
         epochs=budget.epochs,
         batch_size=cell.batch,
-        lr=0.1 * math.sqrt(cell.batch / 512) if budget.network == "vgg11" else 0.05,
+        lr=0.1 * math.sqrt(cell.batch / 512),
         warmup_epochs=2,
         augment=Augment(crop=4, flip=True) if budget.network == "vgg11" else Augment(crop=2),
         precision="bf16" if device.type == "cuda" else "float32",
@@ -115,7 +117,7 @@ def _attack(cell: Cell, split: Split, data: ImageSet, budget: Budget) -> dict[st
         n_classes=data.n_classes,
     )
     plan = Plan(steps=budget.attack_steps, check_every=max(100, budget.attack_steps // 10))
-    inverter = DecoderAttack("residual", plan=plan).fit(known, seed=cell.seed)
+    inverter = DecoderAttack(budget.rung, plan=plan).fit(known, seed=cell.seed)
     pairs = QueriedPairs(data.victims, oracle).first(len(data.victims), source=SeededSource(0, "victims"))
     x_hat = inverter(pairs.seen)
     error = mse(pairs.x, x_hat)
