@@ -76,16 +76,6 @@ class CodebookKernel(Kernel):
         logits = beta * (q @ centroids.T)
         return (logits - logits.amax(-1, keepdim=True)).exp()
 
-    def fold(
-        self, moments: Float[Tensor, "*head feature column"], beta: float
-    ) -> Float[Tensor, "*head feature column"]:
-        return moments
-
-    def query_norm(
-        self, q: Float[Tensor, "*batch d"], basis: Float[Tensor, "*batch feature"], beta: float
-    ) -> Float[Tensor, "*batch"]:
-        return basis.square().sum(-1).sqrt()
-
     def counting(self) -> Float[Tensor, "feature"]:
         return torch.ones(self.n_features, dtype=torch.float64)
 

@@ -57,17 +57,17 @@ class Kernel(ABC):
     def basis(self, q: Float[Tensor, "*batch d"], beta: float) -> Float[Tensor, "*batch feature"]:
         """The part of ψ(q) that depends on q. Differentiable."""
 
-    @abstractmethod
     def fold(
         self, moments: Float[Tensor, "*head feature column"], beta: float
     ) -> Float[Tensor, "*head feature column"]:
-        """The rest of ψ, applied to the moments: ψ(q)ᵀM = basis(q)ᵀ fold(M)."""
+        """The rest of ψ, applied to the moments: ψ(q)ᵀM = basis(q)ᵀ fold(M). Default: there is none."""
+        return moments
 
-    @abstractmethod
     def query_norm(
         self, q: Float[Tensor, "*batch d"], basis: Float[Tensor, "*batch feature"], beta: float
     ) -> Float[Tensor, "*batch"]:
-        """‖ψ(q)‖: the noise in ψ(q)ᵀM̂ has standard deviation σ‖ψ(q)‖."""
+        """‖ψ(q)‖: the noise in ψ(q)ᵀM̂ has standard deviation σ‖ψ(q)‖. Default: `basis` is all of ψ."""
+        return basis.square().sum(-1).sqrt()
 
     @abstractmethod
     def counting(self) -> Float[Tensor, "feature"]:

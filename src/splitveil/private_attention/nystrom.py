@@ -102,16 +102,6 @@ class NystromKernel(Kernel):
         features: Tensor = inner.exp() @ whiten.T
         return features
 
-    def fold(
-        self, moments: Float[Tensor, "*head feature column"], beta: float
-    ) -> Float[Tensor, "*head feature column"]:
-        return moments
-
-    def query_norm(
-        self, q: Float[Tensor, "*batch d"], basis: Float[Tensor, "*batch feature"], beta: float
-    ) -> Float[Tensor, "*batch"]:
-        return basis.square().sum(-1).sqrt()
-
     def counting(self) -> Float[Tensor, "feature"]:
         return self.basis(torch.zeros(self.d, dtype=torch.float64), self.beta)
 
