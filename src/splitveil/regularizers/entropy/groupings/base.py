@@ -91,6 +91,34 @@ class Grouping(nn.Module, ABC):
         """Refit what is remembered from the reservoir. Default: nothing is."""
 
 
+class Remembering(Grouping):
+    """A grouping with a memory that is refitted at the end of an epoch; before the first time it has none."""
+
+    remembers: ClassVar[bool] = True
+    n_refits: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_ready = False
+
+    def build(self, space: Space) -> None:
+        self.register_buffer("n_refits", torch.zeros((), dtype=torch.long, device=space.like.device))
+        self._is_ready = False
+        self.register_load_state_dict_post_hook(_see_refits)  # type: ignore[no-untyped-call]
+
+    @property
+    def phase(self) -> Hashable:
+        return self._is_ready
+
+    def _count_refit(self) -> None:
+        self.n_refits += 1
+        self._is_ready = True
+
+
+def _see_refits(module: Remembering, keys: object) -> None:
+    module._is_ready = bool(module.n_refits > 0)
+
+
 def soft(r: Float[Tensor, "member group"], members: Members) -> Int[Tensor, "member group"]:
     """The index of every group of each member's class."""
     n = r.shape[1]

@@ -9,9 +9,8 @@ spread about a wrong center only overstates it. An empty group contributes nothi
 Source: the conditional-entropy code of Xia et al., CVPR 2025, with the index of the class put right.
 """
 
-from collections.abc import Hashable
 from functools import partial
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from splitveil.check import at_least
 from splitveil.mixtures import Clusters, kmeans
-from splitveil.regularizers.entropy.groupings.base import Blend, Grouping, Groups, Space
+from splitveil.regularizers.entropy.groupings.base import Blend, Groups, Remembering, Space
 from splitveil.regularizers.entropy.groupings.plain import whole
 from splitveil.regularizers.entropy.members import Members, total
 
@@ -28,14 +27,12 @@ MOST_TRUST = 0.99
 
 
 @final
-class KMeans(Grouping):
+class KMeans(Remembering):
     """Nearest remembered center; `n_groups` a class."""
 
-    remembers: ClassVar[bool] = True
     center: Tensor
     weight: Tensor
     var: Tensor
-    n_refits: Tensor
 
     def __init__(
         self,
@@ -51,20 +48,13 @@ class KMeans(Grouping):
         self.n_groups = int(at_least("n_groups", n_groups, 1))
         self.about, self.weights, self.blend, self.until_ready = center, weights, blend, until_ready
         self.widest = None if widest is None else at_least("widest", widest, 1.0)
-        self._is_ready = False
 
     def build(self, space: Space) -> None:
         shape = (space.n_classes, self.n_groups)
         self.register_buffer("center", space.like.new_zeros(*shape, space.dim))
         self.register_buffer("weight", space.like.new_zeros(shape))
         self.register_buffer("var", space.like.new_zeros(shape))
-        self.register_buffer("n_refits", torch.zeros((), dtype=torch.long, device=space.like.device))
-        self._is_ready = False
-        self.register_load_state_dict_post_hook(_see_refits)  # type: ignore[no-untyped-call]
-
-    @property
-    def phase(self) -> Hashable:
-        return self._is_ready
+        super().build(space)
 
     def forward(self, members: Members, draw: Tensor | None) -> Groups:
         if not self._is_ready:
@@ -131,12 +121,7 @@ class KMeans(Grouping):
         self.center.copy_(torch.where(held.view(-1, 1, 1), found.center, common))
         self.weight.copy_(torch.where(held.view(-1, 1), found.weight, 1 / self.n_groups))
         self.var.copy_(found.var)
-        self.n_refits += 1
-        self._is_ready = True
-
-
-def _see_refits(module: KMeans, keys: object) -> None:
-    module._is_ready = bool(module.n_refits > 0)
+        self._count_refit()
 
 
 def _silent(groups: Groups, members: Members) -> Groups:

@@ -6,7 +6,6 @@ The mixture is fitted to noisy features, as everything that is compared with wha
 remains after σ² is taken off. Until the first refit a class is one group.
 """
 
-from collections.abc import Hashable
 from typing import ClassVar, Literal, final
 
 import torch
@@ -17,21 +16,19 @@ from splitveil.check import at_least
 from splitveil.mixtures import Mixture as Density
 from splitveil.mixtures import fit_mixture, log_joint
 from splitveil.mixtures.gaussian import Covariance
-from splitveil.regularizers.entropy.groupings.base import Grouping, Groups, Rule, Space, soft
+from splitveil.regularizers.entropy.groupings.base import Groups, Remembering, Rule, Space, soft
 from splitveil.regularizers.entropy.groupings.plain import whole
 from splitveil.regularizers.entropy.members import Members
 
 
 @final
-class Mixture(Grouping):
+class Mixture(Remembering):
     """Posterior under the class's remembered mixture of `n_groups` Gaussians."""
 
     default_rule: ClassVar[Rule] = "none"  # EM at the end of an epoch is the likelihood rule
-    remembers: ClassVar[bool] = True
     log_weight: Tensor
     mean: Tensor
     var: Tensor
-    n_refits: Tensor
 
     def __init__(
         self,
@@ -43,7 +40,6 @@ class Mixture(Grouping):
         super().__init__()
         self.n_groups = int(at_least("n_groups", n_groups, 1))
         self.covariance, self.about = covariance, center
-        self._is_ready = False
 
     def build(self, space: Space) -> None:
         shape = (space.n_classes, self.n_groups, space.dim)
@@ -51,13 +47,7 @@ class Mixture(Grouping):
         self.register_buffer("log_weight", space.like.new_zeros(shape[:2]))
         self.register_buffer("mean", space.like.new_zeros(shape))
         self.register_buffer("var", space.like.new_zeros(*shape, *more))  # with σ² in it
-        self.register_buffer("n_refits", torch.zeros((), dtype=torch.long, device=space.like.device))
-        self._is_ready = False
-        self.register_load_state_dict_post_hook(_see_refits)  # type: ignore[no-untyped-call]
-
-    @property
-    def phase(self) -> Hashable:
-        return self._is_ready
+        super().build(space)
 
     def forward(self, members: Members, draw: Tensor | None) -> Groups:
         if not self._is_ready:
@@ -91,9 +81,4 @@ class Mixture(Grouping):
         for own, new in ((self.log_weight, found.log_weight), (self.mean, found.mean), (self.var, found.var)):
             common = new[held].mean(0)
             own.copy_(torch.where(held.view(-1, *[1] * (own.ndim - 1)), new, own if self._is_ready else common))
-        self.n_refits += 1
-        self._is_ready = True
-
-
-def _see_refits(module: Mixture, keys: object) -> None:
-    module._is_ready = bool(module.n_refits > 0)
+        self._count_refit()
