@@ -14,16 +14,15 @@ floor.
 """
 
 import argparse
-import json
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from measuring import now, publish
 from torch.nn import functional as F
 
 from splitveil.attacks import DecoderAttack, OptimizationAttack, Seen, Threat, grant, oracle_of
@@ -124,12 +123,12 @@ def compare(setting: Setting, *, device: torch.device, rounds: int) -> dict[str,
     chunk = bare_chunk(client, part, setting, device)
     chunk()
     times: dict[str, list[float]] = {"ours": [], "bare": []}
-    marks = [_now(device)]
+    marks = [now(device)]
 
     def after_each(check: Check) -> None:
-        ended = _now(device)
+        ended = now(device)
         chunk()
-        marks.append(_now(device))
+        marks.append(now(device))
         if check.step > setting.steps:  # the first round warms up
             times["ours"].append(ended - marks[-2])
             times["bare"].append(marks[-1] - ended)
@@ -162,10 +161,10 @@ def compare_batched(prior: str, *, device: torch.device, rounds: int, steps: int
     z_sent = oracle_of(client).release(x, source=SeededSource(0, "victims"))
 
     def seconds(n: int, size: int) -> float:
-        began = _now(device)
+        began = now(device)
         for i in range(0, n, size):
             inverter(Seen(z_sent[:, i : i + size]))
-        return (_now(device) - began) / n
+        return (now(device) - began) / n
 
     seconds(N_TOGETHER, N_TOGETHER), seconds(1, 1)  # warm up
     times = [(seconds(N_TOGETHER, N_TOGETHER), seconds(N_ALONE, 1)) for _ in range(rounds)]
@@ -178,12 +177,6 @@ def compare_batched(prior: str, *, device: torch.device, rounds: int, steps: int
         "victims_per_second": {"batch of 64": round(1 / together, 2), "one at a time": round(1 / alone, 3)},
         "ratio": round(statistics.median(b / a for a, b in times), 2),
     }
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def main() -> None:
@@ -200,13 +193,11 @@ def main() -> None:
         torch.set_num_threads(words.threads)
     device = torch.device(words.device)
     rows, floor = (searches if words.optimization else trainings)(words, device)
-    if words.out is not None:
-        threads = torch.get_num_threads()
-        command = f"python benchmarks/attacks.py --device {words.device} --rounds {words.rounds} --threads {threads}"
-        command += " --optimization" * words.optimization
-        result = {"command": command, "floor": floor, "threads": threads, "rows": rows}
-        words.out.parent.mkdir(parents=True, exist_ok=True)
-        words.out.write_text(json.dumps(result | {"environment": environment()}, indent=2, ensure_ascii=False) + "\n")
+    threads = torch.get_num_threads()
+    command = f"python benchmarks/attacks.py --device {words.device} --rounds {words.rounds} --threads {threads}"
+    command += " --optimization" * words.optimization
+    result = {"command": command, "floor": floor, "threads": threads, "rows": rows}
+    publish(result | {"environment": environment()}, words.out, is_shown=False)
     sys.exit(min(row["ratio"] for row in rows) < floor)
 
 

@@ -8,12 +8,12 @@ its checkpoint chosen on the selection role, measured on victims that chose noth
 
 import argparse
 import itertools
-import json
 import statistics
 from pathlib import Path
 from typing import Any
 
 import torch
+from measuring import publish
 
 from splitveil.cli.runs import environment
 from splitveil.data import Augment, read
@@ -86,11 +86,7 @@ def main() -> None:
     result["command"] = (
         f"python benchmarks/cifar10_client.py DATA --std {words.std} --epochs {words.epochs} --seed {words.seed}"
     )
-    text = json.dumps(result, indent=2)
-    print(text)
-    if words.out is not None:
-        words.out.parent.mkdir(parents=True, exist_ok=True)
-        words.out.write_text(text + "\n")
+    publish(result, words.out)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ show. The run is cut short by a time budget; it checkpoints, as every run does.
 """
 
 import argparse
-import json
 import resource
 import tempfile
 from pathlib import Path
 
 import torch
+from measuring import publish
 
 from splitveil.cli.runs import environment
 from splitveil.data import Augment, ImageSet, Part
@@ -80,9 +80,7 @@ def main() -> None:
         "pixels_mib": sum(ROLES.values()) * 3 * 32 * 32 // MIB,
         "environment": environment(),
     }
-    print(json.dumps(result, indent=2))
-    if words.out is not None:
-        words.out.write_text(json.dumps(result, indent=2) + "\n")
+    publish(result, words.out)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ checkpoints, of attacks and of clients.
 """
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from measuring import publish
 
 from splitveil.cli.config import Config
 from splitveil.cli.demo import CLIENTS, _config
@@ -68,9 +68,8 @@ def main() -> None:
     allowed = {n: r for n, r in rows.items() if r["accuracy"] >= rows["undefended"]["accuracy"] - MARGIN}
     chosen = min(allowed, key=lambda name: float(allowed[name]["leak"]))
     print(f"chosen: {chosen}")
-    if words.out is not None:
-        facts = {"command": f"python benchmarks/pick_demo.py --seed {words.seed}", "rows": rows, "chosen": chosen}
-        words.out.write_text(json.dumps(facts | {"environment": environment()}, indent=2) + "\n")
+    facts = {"command": f"python benchmarks/pick_demo.py --seed {words.seed}", "rows": rows, "chosen": chosen}
+    publish(facts | {"environment": environment()}, words.out, is_shown=False)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ one thread computes and is not moved by what else the machine does; the wall clo
 """
 
 import argparse
-import json
 import platform
 import statistics
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from measuring import publish
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -266,11 +266,7 @@ def main() -> None:
     threads = torch.get_num_threads()
     name = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()}, threads: {threads}"
     result["environment"] = {"device": name, "torch": torch.__version__, "python": platform.python_version()}
-    text = json.dumps(result, indent=2)
-    print(text)
-    if words.out is not None:
-        words.out.parent.mkdir(parents=True, exist_ok=True)
-        words.out.write_text(text + "\n")
+    publish(result, words.out)
 
 
 if __name__ == "__main__":

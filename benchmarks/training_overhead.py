@@ -8,14 +8,13 @@ also keeps its gauges and looks at the loss every 50 steps, which waits for the 
 """
 
 import argparse
-import json
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from measuring import now, publish
 from torch import nn
 from torch.nn import functional as F
 
@@ -138,10 +137,10 @@ def compare(network: str, *, device: torch.device, rounds: int) -> dict[str, Any
     times: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
         for name, epoch in sides.items():
-            started = _now(device)
+            started = now(device)
             epoch(number)
             if number > 0:  # the first round warms up
-                times[name].append((_now(device) - started) / steps)
+                times[name].append((now(device) - started) / steps)
     median = {name: statistics.median(values) for name, values in times.items()}
     return {
         "network": network,
@@ -150,12 +149,6 @@ def compare(network: str, *, device: torch.device, rounds: int) -> dict[str, Any
         "ratio": round(median["ours"] / median["bare"], 4),
         "rounds": rounds,
     }
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def main() -> None:
@@ -174,9 +167,7 @@ def main() -> None:
         "rows": rows,
         "environment": environment(),
     }
-    print(json.dumps(result, indent=2))
-    if words.out is not None:
-        words.out.write_text(json.dumps(result, indent=2) + "\n")
+    publish(result, words.out)
 
 
 if __name__ == "__main__":
