@@ -38,16 +38,17 @@ class Augment:
             return images
         batch, channels, height, width = images.shape
         draws = source.uniform((batch, 3), device=images.device)
-        rows = self._shifts(draws[:, 0]) + torch.arange(height, device=images.device)
+        shifts = self._shifts(draws[:, :2])
+        rows = shifts[:, :1] + torch.arange(height, device=images.device)
         columns = torch.arange(width, device=images.device).expand(batch, width)
         if self.flip:
             columns = torch.where(draws[:, 2:] < 0.5, width - 1 - columns, columns)
-        columns = columns + self._shifts(draws[:, 1])
+        columns = columns + shifts[:, 1:]
         padded = functional.pad(images, (self.crop,) * 4)
         place = rows[:, :, None] * padded.shape[3] + columns[:, None, :]  # in a plane read row by row
         gathered = padded.flatten(2).gather(2, place.reshape(batch, 1, -1).expand(-1, channels, -1))
         return gathered.reshape(images.shape)
 
-    def _shifts(self, uniform: Tensor) -> Int64[Tensor, "batch 1"]:
+    def _shifts(self, uniform: Tensor) -> Int64[Tensor, "batch axis"]:
         choices = 2 * self.crop + 1
-        return (uniform * choices).long().clamp(max=choices - 1)[:, None]  # u·n can round up to n in float32
+        return (uniform * choices).long().clamp(max=choices - 1)  # u·n can round up to n in float32
