@@ -7,12 +7,17 @@ import pytest
 from splitveil.writing import replacing, write_text
 
 
+def _write_half(path: Path) -> None:
+    with replacing(path) as fresh:
+        fresh.write_text("half")
+        raise RuntimeError
+
+
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "numbers.json"
     write_text(path, "old")
-    with pytest.raises(RuntimeError), replacing(path) as fresh:
-        fresh.write_text("half")
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        _write_half(path)
     assert path.read_text() == "old"
     write_text(path, "new")
     assert path.read_text() == "new"
