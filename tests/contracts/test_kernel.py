@@ -116,3 +116,12 @@ def test_a_second_query_copies_nothing_so_that_it_can_be_captured(kernel: Kernel
     with _Copies() as copies:
         kernel.basis(q, kernel.beta)
     assert copies.count == 0
+
+
+def test_a_query_in_inference_mode_leaves_gradients_to_later_ones(kernel: Kernel) -> None:
+    q = unit_rows(4, D, seed=6).float() * 0.5
+    with torch.inference_mode():
+        kernel.basis(q, kernel.beta)
+    later = q.clone().requires_grad_()
+    (kernel.basis(later, kernel.beta).sum() + later.sum()).backward()  # a constant kernel has no slope of its own
+    assert bool(later.grad.isfinite().all())

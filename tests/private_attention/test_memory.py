@@ -335,3 +335,15 @@ def test_our_own_sampler_and_opendp_release_the_same_thing() -> None:
     memory, _, _ = released(100)
     own = RejectionSampler(0).draw(memory.facts.calibration.scale, 4000)
     assert own.std() / memory.facts.calibration.scale == pytest.approx(1.0, abs=0.05)
+
+
+def test_gradients_flow_after_a_query_in_inference_mode() -> None:
+    keys, values = unit_rows(400, 4, seed=1), unit_rows(400, 3, seed=2)
+    features = PolynomialFeatures(4, 2).taylor(1.0)
+    memory = PrivateKV.builder(PrivacySpec(1.0, 1e-6), Bounds(1, 1, 1), features, 3, seed=1).add(keys, values).release()
+    q = unit_rows(5, 4, seed=3).float()
+    with torch.inference_mode():
+        memory.attend(q)
+    later = q.clone().requires_grad_()
+    memory.attend(later).output.sum().backward()
+    assert float(later.grad.abs().sum()) > 0

@@ -9,6 +9,7 @@ A `FeatureMap` is chosen by the user without bounds; a builder binds it to them 
 from abc import ABC, abstractmethod
 from typing import Any, final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -28,7 +29,8 @@ class Constants:
         """The tensors on the device and in the precision of `q`."""
         key = (q.device, q.dtype)
         if key not in self._copies:
-            self._copies[key] = tuple(tensor.to(q) for tensor in self._tensors)
+            with torch.inference_mode(False):  # a later query may ask for gradients
+                self._copies[key] = tuple(tensor.to(device=q.device, dtype=q.dtype) for tensor in self._tensors)
         return self._copies[key]
 
 

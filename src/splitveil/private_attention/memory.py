@@ -99,7 +99,8 @@ class PrivateKV:
             asked = positive("beta", self.facts.kernel.beta if beta is None else beta)
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
-            self._plans[key] = QueryPlan(self.facts, self.moments, float(asked), q)
+            with torch.inference_mode(False):  # kept for later queries, which may ask for gradients
+                self._plans[key] = QueryPlan(self.facts, self.moments, float(asked), q)
         return self._plans[key]
 
     def noisy_count(self) -> tuple[Float[Tensor, "head"], float]:

@@ -76,7 +76,8 @@ class Monomials:
         """(first, rest) of degree 2, 3, … on a device, copied there once."""
         if device not in self._on:
             pairs = zip(self.first[2:], self.rest[2:], strict=True)
-            self._on[device] = [(first.to(device), rest.to(device)) for first, rest in pairs]
+            with torch.inference_mode(False):  # gradients of a later query need them
+                self._on[device] = [(first.to(device), rest.to(device)) for first, rest in pairs]
         return self._on[device]
 
 
