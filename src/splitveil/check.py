@@ -40,6 +40,13 @@ def fraction(name: str, value: float, *, hint: str = "") -> float:
     return value
 
 
+def share(name: str, value: float, *, hint: str = "") -> float:
+    """Return `value` if 0 ≤ value ≤ 1."""
+    if not (0 <= value <= 1):
+        raise UsageError(_say(f"{name} must lie in [0, 1], got {value}", hint))
+    return value
+
+
 def one_of(name: str, value: str, allowed: "list[str] | tuple[str, ...]") -> str:
     """Return `value` if it is in `allowed`; otherwise name the nearest one that is."""
     if value not in allowed:

@@ -37,6 +37,7 @@ def learned() -> Fitted:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("generator")  # both look at one trained prior
 def test_its_images_are_closer_to_the_data_than_noise(learned):
     """In energy distance over pixels: under a third of uniform noise's, and well under what it painted untrained."""
     real, u = WORLD.part(400, 1, "real").images(), torch.randn(400, 16, generator=stream(0, "u"))
@@ -57,6 +58,7 @@ def attacked(attack: GeneratorAttack) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("generator")  # both look at one trained prior
 def test_a_latent_search_is_above_the_optimum_and_below_the_mean_image(learned, monkeypatch):
     monkeypatch.setattr(GeneratorAttack, "learn", lambda *arguments: learned)
     found, best = attacked(LATENT)

@@ -51,7 +51,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 def test_bounds_are_printed_with_kind_and_assumptions(runs: Path, call: Callable[..., str]) -> None:
     attacks = ("--attack", "ridge", "--attack", "ridge-mean16")
     said = call("attack", str(runs / "noisy"), "--suite", "cheap", *attacks)
-    result = Result.load(runs / "noisy" / "attacks" / "cheap" / "result.json")
+    result = Result.load(runs / "noisy" / "attacks" / "cheap" / "result-ridge-ridge-mean16.json")
     assert {bound.releases for bound in result.bounds} == {1, 16}
     assert {bound.name.split(",")[0] for bound in result.bounds} == {
         "information",

@@ -9,6 +9,8 @@ import pytest
 from PIL import Image
 
 from splitveil.cli import show
+from splitveil.cli.catalog import ATTACKS
+from splitveil.evaluation import SUITES
 
 Check = Callable[..., str]
 
@@ -54,3 +56,8 @@ def test_json_has_the_same_facts(check: Check) -> None:
     assert facts["roles"]["auxiliary"] == {"images": 16, "people": 0}
     assert sum(role["images"] for role in facts["roles"].values()) == 32 + 16
     assert len(facts["notes"]) == 2
+
+
+def test_every_attack_of_every_suite_is_listed():
+    played = {name for make in SUITES.values() for name in make().names}
+    assert played <= set(ATTACKS)

@@ -102,3 +102,8 @@ def test_one_attack_can_be_picked():
 def test_an_unknown_suite_is_refused():
     with pytest.raises(UsageError, match="did you mean 'standard'"):
         suite_named("standart")
+
+
+def test_a_part_of_a_suite_has_a_file_of_its_own():
+    assert suite_named("cheap").file == "result.json"
+    assert suite_named("cheap").only(["ridge"]).file == "result-ridge.json"

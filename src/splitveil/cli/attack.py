@@ -7,18 +7,19 @@ from pathlib import Path
 from types import TracebackType
 
 import typer
+from rich.box import SIMPLE
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from torch import nn
 
 from splitveil.bounds import Bound
-from splitveil.check import RunError, positive
+from splitveil.check import RunError, UsageError, positive, share
 from splitveil.cli.display import err, out, print_json
 from splitveil.cli.limits import limits_of, show_limits
 from splitveil.cli.releases import read_counts, releases_suite, show_curve, write_curve
 from splitveil.cli.runs import Run, device_of, open_run, refuse_ranks
 from splitveil.data import ImageSet
-from splitveil.evaluation import Result, Suite, Update, suite_named
+from splitveil.evaluation import SUITES, Result, Suite, Update, suite_named
 from splitveil.evaluation import evaluate as run_suite
 from splitveil.split import Client
 from splitveil.training import accuracy, find_device
@@ -112,6 +113,7 @@ def attack(
     queries: str | None,
     n_seeds: int,
     time_budget: float | None,
+    undefended: Path | None,
     device: str,
     as_json: bool,
     quiet: bool,
@@ -120,19 +122,19 @@ def attack(
     if time_budget is not None:
         positive("--time-budget", time_budget, hint="leave it out for no limit")
     counts = () if queries is None else read_counts(queries)
-    chosen = _suite(suite, () if counts else attacks)
+    chosen, known = _suite(suite, () if counts else attacks), _undefended(undefended, suite)
     opened, budget = _open_on(run, device), Budget(n_seeds, time_budget)
     if counts:
         chosen = releases_suite(counts, suite=suite, attacks=attacks, client=opened.split.client)
         _show_curve(opened, chosen, counts, budget, as_json=as_json, quiet=quiet)
         return
-    result = _attacked(opened, chosen, folder=suite, budget=budget, quiet=quiet or as_json)
+    result = _attacked(opened, chosen, folder=suite, budget=budget, undefended=known, quiet=quiet or as_json)
     if as_json:
         typer.echo(result.to_json())
     elif not quiet:
         show_result(result)
         show_limits(result, opened.split.client)
-        out().print(f"wrote {run / 'attacks' / suite}: result.json, and pictures of the best, median and worst")
+        out().print(f"wrote {run / 'attacks' / suite}: {chosen.file}, and pictures of the best, median and worst")
 
 
 def _show_curve(
@@ -140,7 +142,7 @@ def _show_curve(
 ) -> None:
     """Leak against the number of releases, as table, plot and JSON."""
     folder = opened.directory / "attacks" / "queries"
-    result = _attacked(opened, suite, folder=folder.name, budget=budget, quiet=quiet or as_json)
+    result = _attacked(opened, suite, folder=folder.name, budget=budget, counts=counts, quiet=quiet or as_json)
     curve = write_curve(result, counts, folder)
     if as_json:
         print_json(curve)
@@ -155,15 +157,20 @@ def evaluate(
     n_seeds: int,
     min_accuracy: float | None,
     max_leak: float | None,
+    undefended: Path | None,
     device: str,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """`splitveil evaluate`."""
-    chosen = _suite(suite, ())
+    for name, gate in (("--min-accuracy", min_accuracy), ("--max-leak", max_leak)):
+        if gate is not None:
+            share(name, gate, hint="it is a share, not a percentage")
+    chosen, known = _suite(suite, ()), _undefended(undefended, suite)
     opened = _open_on(run, device)
     measured = _accuracies(opened)
-    result = _attacked(opened, chosen, folder=suite, budget=Budget(n_seeds), quiet=quiet or as_json)
+    budget = Budget(n_seeds)
+    result = _attacked(opened, chosen, folder=suite, budget=budget, undefended=known, quiet=quiet or as_json)
     if as_json:
         facts = {"headline": result.headline, "leak": result.best.leak.mean, "mse": result.best.mse.mean}
         limits = [asdict(bound) for bound in result.bounds]
@@ -182,27 +189,29 @@ def evaluate(
 
 def show_result(result: Result) -> None:
     """A table of every attack, worst first, with what should be known before it is believed."""
-    table = Table(title=f"{result.suite} suite on {result.data}, {result.n_victims} victims")
-    for name in ("attack", "knowledge", "leak", "MSE [95 %]", "SSIM", "LPIPS", "s", "MB", "flags"):
-        table.add_column(name, justify="left" if name in ("attack", "knowledge", "flags") else "right")
+    table = Table(title=f"{result.suite} suite on {result.data}, {result.n_victims} victims", box=SIMPLE)
+    for name in ("attack, by whom, flags", "leak", "MSE [95 %]", "SSIM", "LPIPS", "s", "MB"):
+        table.add_column(name, justify="left" if name.startswith("attack") else "right", overflow="fold")
     for each in sorted(result.attacks, key=lambda a: a.mse.mean):
+        told = [each.attack, f"  {each.knowledge}", *(f"  ⚑ {flag.name}" for flag in each.flags)]
         table.add_row(
-            each.attack,
-            each.knowledge,
+            "\n".join(told),
             f"{each.leak.mean:.2f}",
-            f"{each.mse.mean:.4f} [{each.mse.low:.4f}, {each.mse.high:.4f}]",
+            f"{each.mse.mean:.4f}\n[{each.mse.low:.4f}, {each.mse.high:.4f}]",
             "–" if each.ssim is None else f"{each.ssim.mean:.2f}",
             "–" if each.lpips is None else f"{each.lpips.mean:.2f}",
             f"{each.seconds:.0f}",
             "–" if each.peak_memory_mb is None else f"{each.peak_memory_mb:.0f}",
-            ", ".join(flag.name for flag in each.flags),
         )
     console = out()
     console.print(table)
     _show_inferences(result)
     console.print(f"worst case: {result.headline}, leak {result.best.leak.mean:.2f} (0 nothing, 1 exact)", markup=False)
+    console.print(f"best attack for each victim (an oracle: nobody knows which): MSE {result.oracle_mse}", markup=False)
     for reason in result.reasons:
         console.print(f"not to be believed yet: {reason}", markup=False)
+    if result.not_checked:
+        console.print(f"not checked: {'; '.join(result.not_checked)}", markup=False, style="dim")
 
 
 def _show_inferences(result: Result) -> None:
@@ -228,7 +237,20 @@ def _show_inferences(result: Result) -> None:
 
 def _suite(name: str, attacks: Sequence[str]) -> Suite:
     suite = suite_named(name)
+    for wanted in attacks:
+        if wanted not in suite.names and (others := [s for s, make in SUITES.items() if wanted in make().names]):
+            raise UsageError(f"suite {name!r} has no attack {wanted!r}; it is in {' and '.join(others)}: add --suite")
     return suite.only(attacks) if attacks else suite
+
+
+def _undefended(run: Path | None, suite: str) -> Result | None:
+    """What the same suite did to an undefended client."""
+    if run is None:
+        return None
+    place = run / "attacks" / suite / "result.json"
+    if not place.exists():
+        raise UsageError(f"--undefended: {place} is not there; run `splitveil attack {run} --suite {suite}` first")
+    return Result.load(place)
 
 
 def _open_on(run: Path, device: str) -> Run:
@@ -239,10 +261,19 @@ def _open_on(run: Path, device: str) -> Run:
     return opened
 
 
-def _attacked(opened: Run, suite: Suite, *, folder: str, budget: Budget, quiet: bool) -> Result:
+def _attacked(
+    opened: Run,
+    suite: Suite,
+    *,
+    folder: str,
+    budget: Budget,
+    quiet: bool,
+    undefended: Result | None = None,
+    counts: Sequence[int] = (),
+) -> Result:
     directory, label, client = opened.directory / "attacks" / folder, opened.directory.name, opened.split.client
     began = time.monotonic()
-    bounds = limits_of(client, opened.data, suite, label=label, quiet=quiet)
+    bounds = limits_of(client, opened.data, suite, counts, label=label, quiet=quiet)
     spent = time.monotonic() - began
     return run_attacks(
         client,
@@ -252,6 +283,7 @@ def _attacked(opened: Run, suite: Suite, *, folder: str, budget: Budget, quiet: 
         label=label,
         quiet=quiet,
         seeds=range(budget.n_seeds),
+        undefended=undefended,
         bounds=bounds,
         head=opened.split.server,
         time_budget=None if budget.seconds is None else max(LEAST_SECONDS, budget.seconds - spent),

@@ -1,5 +1,7 @@
 """Bounds beside measured numbers: computed before the attacks, shown after them with their kind and assumptions."""
 
+from collections.abc import Sequence
+
 from splitveil.bounds import Bound, bounds_of, missing
 from splitveil.cli.display import err, out
 from splitveil.data import ImageSet
@@ -7,12 +9,14 @@ from splitveil.evaluation import Result, Suite
 from splitveil.split import Client
 
 
-def limits_of(client: Client, data: ImageSet, suite: Suite, *, label: str, quiet: bool) -> tuple[Bound, ...]:
-    """The client's bounds for one release, and for as many as the suite's attacks average at most."""
+def limits_of(
+    client: Client, data: ImageSet, suite: Suite, counts: Sequence[int] = (), *, label: str, quiet: bool
+) -> tuple[Bound, ...]:
+    """The client's bounds for these numbers of releases; for one and the most that the suite averages by default."""
     if not quiet and client.mechanism.is_random:
         err().print(f"{label}: bounds", markup=False)
     most = max(trial.threat.releases for trial in suite.trials)
-    return bounds_of(client, data, releases=sorted({1, most}))
+    return bounds_of(client, data, releases=sorted(counts or {1, most}))
 
 
 def show_limits(result: Result, client: Client) -> None:

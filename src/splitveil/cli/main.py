@@ -48,6 +48,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no tabl
 SuiteName = Annotated[str, typer.Option("--suite", help="cheap (a minute on two cores), standard or full.")]
 Releases = Annotated[str | None, typer.Option("--queries", metavar="T,…", help="Plot leak by releases of one input.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many attack seeds.")]
+Undefended = Annotated[
+    Path | None, typer.Option("--undefended", metavar="RUN", help="An undefended run that was attacked by this suite.")
+]
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory made by `splitveil train`.")]
 
 
@@ -134,6 +137,7 @@ def attack(
     time_budget: Annotated[
         float | None, typer.Option("--time-budget", help="Seconds; then exit 3 and go on later.")
     ] = None,
+    undefended: Undefended = None,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
@@ -149,6 +153,8 @@ def attack(
     `splitveil attack runs/noisy --suite full --time-budget 540`
 
     `splitveil attack runs/noisy --queries 1,4,16,64`
+
+    `splitveil attack runs/noisy --undefended runs/bare`, after `splitveil attack runs/bare`
     """
     from splitveil.cli import attack as command
 
@@ -159,6 +165,7 @@ def attack(
         queries=queries,
         n_seeds=seeds,
         time_budget=time_budget,
+        undefended=undefended,
         device=device,
         as_json=json,
         quiet=quiet,
@@ -172,6 +179,7 @@ def evaluate(
     seeds: Seeds = 1,
     min_accuracy: Annotated[float | None, typer.Option("--min-accuracy", help="Gate: exit 1 below this.")] = None,
     max_leak: Annotated[float | None, typer.Option("--max-leak", help="Gate: exit 1 above it, or if flagged.")] = None,
+    undefended: Undefended = None,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
@@ -188,6 +196,7 @@ def evaluate(
         n_seeds=seeds,
         min_accuracy=min_accuracy,
         max_leak=max_leak,
+        undefended=undefended,
         device=device,
         as_json=json,
         quiet=quiet,

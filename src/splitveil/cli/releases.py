@@ -62,12 +62,13 @@ def write_curve(result: Result, counts: Sequence[int], folder: Path) -> dict[str
 def show_curve(words: dict[str, Any], folder: Path) -> None:
     """The same as a table."""
     table = Table(title=f"leak against releases of one input, {words['n_victims']} victims of {words['data']}")
-    for name in ("releases", "attack", "leak [95 %]", "MSE"):
-        table.add_column(name, justify="left" if name == "attack" else "right")
+    for name in ("releases", "attack", "leak [95 %]", "MSE", "flags"):
+        table.add_column(name, justify="left" if name in ("attack", "flags") else "right")
     for row in words["rows"]:
         leak = row["leak"]
         span = f"{leak['mean']:.3f} [{leak['low']:.3f}, {leak['high']:.3f}]"
-        table.add_row(str(row["releases"]), row["attack"], span, f"{row['mse']['mean']:.4f}")
+        flags = ", ".join(flag.partition(":")[0] for flag in row["flags"])
+        table.add_row(str(row["releases"]), row["attack"], span, f"{row['mse']['mean']:.4f}", flags)
     out().print(table)
     out().print(f"wrote {folder}: queries.png, queries.json", markup=False, soft_wrap=True)
 

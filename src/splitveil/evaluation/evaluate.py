@@ -80,7 +80,7 @@ def evaluate(
     result = summarize(played, Context(*facts, undefended=undefended, bounds=tuple(bounds)))
     result = replace(result, inferences=_inferences(suite, scene, outcomes, result.headline))
     if out is not None:
-        result.save(out / "result.json")
+        result.save(out / suite.file)
     return result
 
 

@@ -72,9 +72,20 @@ class Suite:
     inquiries: tuple[Inquiry, ...] = ()
     recognition: Recognition | None = None  # None: nobody
 
+    @property
+    def names(self) -> list[str]:
+        """Of all its attacks and inquiries."""
+        return sorted({trial.attack.name for trial in self.trials} | {each.attack.name for each in self.inquiries})
+
+    @property
+    def file(self) -> str:
+        """Where its result is kept: a part of a suite does not take the place of the whole."""
+        part = self.name.partition(", only ")[2]
+        return f"result-{part.replace(', ', '-')}.json" if part else "result.json"
+
     def only(self, attacks: Sequence[str]) -> "Suite":
         """The trials (and inquiries) of these names alone."""
-        known = sorted({trial.attack.name for trial in self.trials} | {each.attack.name for each in self.inquiries})
+        known = self.names
         for name in attacks:
             if name not in known:
                 raise UsageError(
