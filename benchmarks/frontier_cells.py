@@ -14,6 +14,7 @@ from splitveil.attacks.oracle import ClientOracle
 from splitveil.attacks.pairs import QueriedPairs
 from splitveil.attacks.threat import Box, Threat
 from splitveil.bounds import channel_of, encoded, parts_of, readings
+from splitveil.cli.runs import environment
 from splitveil.data import Augment, ImageSet
 from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
@@ -70,7 +71,7 @@ def measure(cell: Cell, data: ImageSet, budget: Budget, device: torch.device) ->
         **_bits(split, data),
         "gauges": {k: v for k, v in history[-1].items() if k not in ("seconds", "epoch")},
         "seconds": {"training": round(trained, 1), "all": round(time.monotonic() - start, 1)},
-        "environment": {"device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu"},
+        "environment": environment(),
     }
 
 

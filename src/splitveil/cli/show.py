@@ -25,8 +25,8 @@ PATHS = (
 )
 
 EXTRAS = {
-    "onnx": Extra(("onnx", "onnxscript", "onnxruntime"), "export the client"),
-    "serve": Extra(("fastapi", "uvicorn", "httpx"), "serve the head"),
+    "onnx": Extra(("onnx", "onnxscript", "onnxruntime"), "exporting the client, which is still to come"),
+    "serve": Extra(("fastapi", "uvicorn", "httpx"), "serving the head, which is still to come"),
     "dp": Extra(("dp_accounting", "opendp"), "exact discrete noise and a second accountant"),
     "sweep": Extra(("optuna",), "sweeps on one machine"),
     "cluster": Extra(("ray",), "sweeps on many machines"),
