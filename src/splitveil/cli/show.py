@@ -28,8 +28,8 @@ EXTRAS = {
     "onnx": Extra(("onnx", "onnxscript", "onnxruntime"), "exporting the client, which is still to come"),
     "serve": Extra(("fastapi", "uvicorn", "httpx"), "serving the head, which is still to come"),
     "dp": Extra(("dp_accounting", "opendp"), "exact discrete noise and a second accountant"),
-    "sweep": Extra(("optuna",), "sweeps on one machine"),
-    "cluster": Extra(("ray",), "sweeps on many machines"),
+    "sweep": Extra(("optuna",), "sweeps on one machine, which are still to come"),
+    "cluster": Extra(("ray",), "sweeps on many machines, which are still to come"),
     "track": Extra(("tensorboard",), "TensorBoard logs"),
 }
 
