@@ -8,7 +8,6 @@ flushed to disk, then renamed; the file it replaces is kept as `checkpoint.previ
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from splitveil.check import RunError
+from splitveil.writing import flush, reason
 
 NAME = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
@@ -135,33 +135,17 @@ def _replacing(path: Path, *, keep_as: Path | None = None) -> Iterator[Path]:
         scratch.mkdir(exist_ok=True)
         yield fresh
         fresh.chmod(path.parent.stat().st_mode & 0o666)  # readable as the run is; safetensors makes its files private
-        _flush(fresh)
+        flush(fresh)
         if keep_as is not None and path.exists():
             os.replace(path, keep_as)
         os.replace(fresh, path)
-        _flush(path.parent)
+        flush(path.parent)
     except (OSError, SafetensorError) as error:
-        raise RunError(f"cannot write {path}: {_reason(error)}; what was there before is kept") from None
+        raise RunError(f"cannot write {path}: {reason(error)}; what was there before is kept") from None
     finally:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
             scratch.rmdir()
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _reason(error: OSError | SafetensorError) -> str:
-    """What the operating system said; safetensors wraps it in words of its own."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    found = re.search(r"I/O error: (.+?) \(os error", str(error)) or re.search(r'message: "(.+?)"', str(error))
-    return found.group(1) if found else str(error)
 
 
 def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
