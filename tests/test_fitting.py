@@ -155,6 +155,28 @@ def test_a_fit_that_its_watcher_ends_loses_nothing(channels_last, tmp_path):
     assert [check.score for check in found.checks] == [check.score for check in wanted.checks]
 
 
+@pytest.mark.parametrize("kept", [0, 100, -1])
+def test_a_damaged_state_is_dropped_and_the_fit_begins_anew(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "SAVE_EVERY", 0.0)
+    plan, state = Plan(steps=20, check_every=10), tmp_path / "trial.fit"
+    wanted = fit(network(), loss=reconstruction, score=lambda net: reconstruction(net, -1), plan=plan, state=state)
+    state.write_bytes(state.read_bytes()[:kept])
+    found = fit(network(), loss=reconstruction, score=lambda net: reconstruction(net, -1), plan=plan, state=state)
+    assert [check.score for check in found.checks] == [check.score for check in wanted.checks]
+
+
+def test_a_state_that_cannot_be_written_is_told_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "SAVE_EVERY", 0.0)
+    state = tmp_path / "gone" / "trial.fit"
+    with pytest.raises(RunError, match=r"cannot write .*trial.fit: No such file or directory; free some space"):
+        fit(linear(), loss=regression, score=distance, plan=Plan(steps=20, check_every=10), state=state)
+
+
+def test_a_plan_is_told_apart_by_its_momentum():
+    assert "momentum" not in repr(Plan())  # as before there was one: attacks that were stored are found again
+    assert repr(Plan(momentum=0.0)) == repr(Plan()).removesuffix(")") + ", momentum=0.0)"
+
+
 def network() -> nn.Module:
     torch.manual_seed(1)
     return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))

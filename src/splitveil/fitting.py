@@ -12,21 +12,20 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal
 
 import torch
 from jaxtyping import Int
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from splitveil.check import RunError, at_least, fraction, positive
 from splitveil.randomness import stream
-from splitveil.writing import replacing
+from splitveil.recording import recorded
+from splitveil.writing import read_tensors, write_tensors
 
-SAVE_EVERY = 20.0  # seconds between two saved states: a kill loses at most this much
+SAVE_EVERY = 20.0  # seconds between two saved states; they are saved at checks
 
 Loss = Callable[[nn.Module, int], Tensor]  # (network, step) → mean loss of that step's batch
 Score = Callable[[nn.Module], Tensor]  # network in eval mode → one number, lower is better
@@ -48,7 +47,7 @@ class Plan:
     min_gain: float = 0.01  # of the score
     bfloat16: bool = False  # autocast; weights stay float32
     channels_last: bool = False
-    momentum: float = field(default=0.9, repr=False)  # Adam's first; against a critic it swings, so there it is 0
+    momentum: float = 0.9  # Adam's first; against a critic it swings, so there it is 0
 
     def __post_init__(self) -> None:
         at_least("steps", self.steps, 1)
@@ -59,6 +58,11 @@ class Plan:
         fraction("momentum", self.momentum)
         positive("lr", self.lr)
         positive("seconds", 1.0 if self.seconds is None else self.seconds)
+
+    def __repr__(self) -> str:
+        """Every setting, momentum where it is not the usual one: what is stored is found again by these words."""
+        shown = [each.name for each in fields(self) if each.name != "momentum" or self.momentum != each.default]
+        return f"Plan({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 @dataclass(frozen=True)
@@ -105,34 +109,22 @@ def fit(
     if `loss` and `score` are functions of (network, step) alone; the device is waited for at checks only.
     """
     run, tell = _Run(network, plan), progress or (lambda check: None)
-    if state is not None and state.exists():
+    if state is not None:
         run.load(state)
-    if sample is not None and run.device.type == "cuda" and not run.is_done():
-        record(network, sample, bfloat16=plan.bfloat16)
     done = run.is_done()
-    while not done:
-        run.step(loss)
-        done = run.is_done()
-        if done or run.step_count % plan.check_every == 0:
-            check = run.check(score)
-            try:
-                tell(check)
-            except BaseException:  # whoever watches ends the fit here: nothing of it is lost
-                run.save(state, now=True)
-                raise
-            run.save(state)
+    with recorded(network, None if done else sample, bfloat16=plan.bfloat16):
+        while not done:
+            run.step(loss)
+            done = run.is_done()
+            if done or run.step_count % plan.check_every == 0:
+                check = run.check(score)
+                try:
+                    tell(check)
+                except BaseException:  # whoever watches ends the fit here: nothing of it is lost
+                    run.save(state, now=True)
+                    raise
+                run.save(state, now=done)
     return run.finish()
-
-
-def record(network: nn.Module, sample: tuple[Tensor, ...], *, bfloat16: bool) -> None:
-    """Replace the network's training pass by a recorded one. Its buffers (batch statistics) are left as they were."""
-    kept = {name: value.clone() for name, value in network.named_buffers()}
-    with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16, cache_enabled=False):
-        torch.cuda.make_graphed_callables(network, sample, allow_unused_input=True)
-    torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)  # the recording has a stream of its own
-    with torch.no_grad():
-        for name, value in network.named_buffers():
-            value.copy_(kept[name])
 
 
 class Shuffled:
@@ -278,25 +270,27 @@ class _Run:
             return
         facts = {name: getattr(self, name) for name in ("step_count", "cool_from", "cool_steps", "stopped", "seconds")}
         facts |= {"checks": [asdict(check) for check in self.checks]}
-        with replacing(path) as fresh:
-            tensors = {name: value.contiguous() for name, value in self._tensors().items()}
-            save_file(tensors, fresh, {"fit": json.dumps(facts)})
+        write_tensors(path, self._tensors(), {"fit": json.dumps(facts)})
         self.saved = time.monotonic()
 
     def load(self, path: Path) -> None:
-        with safe_open(path, framework="pt", device=str(self.device)) as file:
-            facts = json.loads(file.metadata()["fit"])
-            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # safetensors has no iterator
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name in [name for name in stored if name.startswith("optimizer/")]:
-            (_, place, moment), value = name.split("/"), stored.pop(name)
-            like = torch.empty_like(self.optimizer.param_groups[0]["params"][int(place)]) if value.ndim else value
-            moments.setdefault(int(place), {})[moment] = like.copy_(value)  # a fused step reads memory in its order
-        self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
+        """Go on from a saved state; where there is none that can be read, the fit begins anew."""
+        if (found := read_tensors(path, device=self.device)) is None:
+            return
+        stored, facts = found[0], json.loads(found[1]["fit"])
         with torch.no_grad():
-            for name, value in self._tensors().items():
-                if not name.startswith("optimizer/"):
-                    value.copy_(stored[name])
+            for name, value in self._tensors().items():  # the optimizer has no moments yet
+                value.copy_(stored.pop(name))
+        self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": self._moments(stored)})
         self.checks = [Check(**check) for check in facts["checks"]]
         self.step_count, self.cool_from, self.cool_steps = facts["step_count"], facts["cool_from"], facts["cool_steps"]
         self.stopped, self.began = facts["stopped"], time.monotonic() - facts["seconds"]
+
+    def _moments(self, stored: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+        """The optimizer's, in the memory order of their parameters, which a fused step relies on."""
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in stored.items():
+            _, place, moment = name.split("/")
+            like = torch.empty_like(self.optimizer.param_groups[0]["params"][int(place)]) if value.ndim else value
+            moments.setdefault(int(place), {})[moment] = like.copy_(value)
+        return moments
