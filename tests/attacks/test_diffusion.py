@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from splitveil import fitting
-from splitveil.attacks import DiffusionAttack, Knowledge, Seen, Threat, grant, oracle_of
+from splitveil.attacks import DiffusionAttack, Knowledge, Seen, Threat, diffusion, grant, oracle_of
 from splitveil.attacks.adversarial import energy_distance
 from splitveil.attacks.base import Course
 from splitveil.attacks.channel import channel_of
@@ -77,10 +77,13 @@ def noise(like: Tensor) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def learned() -> Denoiser:
-    known = held(WORLD)
-    network, _ = ATTACK.learn(known, WORLD.part(300, 0, "selection").images(), Course(0))
-    return network
+def fitted() -> fitting.Fitted:
+    return ATTACK.learn(held(WORLD), WORLD.part(300, 0, "selection").images(), Course(0))
+
+
+@pytest.fixture(scope="module")
+def learned(fitted) -> Denoiser:
+    return fitted.network
 
 
 def test_a_fitted_denoiser_is_near_the_best_one(learned):
@@ -100,8 +103,8 @@ def test_its_samples_are_closer_to_the_data_than_noise(learned):
     assert energy_distance(drawn, real) < 0.5 * energy_distance(noise(real), real)
 
 
-def test_the_attack_is_above_the_optimum_and_near_it(learned, monkeypatch):
-    monkeypatch.setattr(DiffusionAttack, "learn", lambda *arguments: (learned, False))
+def test_the_attack_is_above_the_optimum_and_near_it(fitted, monkeypatch):
+    monkeypatch.setattr(DiffusionAttack, "learn", lambda *arguments: fitted)
     known, x = held(WORLD), WORLD.part(100, 0, "victims").images()
     seen = Seen(oracle_of(WORLD.client()).release(x, source=SeededSource(1)))
     found, best = mse(x, QUICK.fit(known, seed=0)(seen)), mse(x, WORLD.best_attack(seen))
@@ -136,6 +139,52 @@ def test_it_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     assert steps[0] > 4
     seen = Seen(oracle_of(WORLD.client()).release(WORLD.part(3, 1).images(), source=SeededSource(0)))
     torch.testing.assert_close(again(seen), whole(seen), atol=1e-5, rtol=0)
+
+
+BRIEF = replace(ATTACK, width=8, plan=replace(PLAN, steps=12, check_every=4), steps=21, samples=2, n_tuned=4)
+
+
+def test_its_health_tells_the_steps_done(monkeypatch):
+    flat = replace(BRIEF, steps=2, plan=replace(PLAN, steps=4000, lr=1e-9, check_every=2, patience=2))
+    health = flat.fit(held(WORLD), seed=0).health
+    assert health.steps < 100
+    assert not health.still_falling
+
+
+def test_what_is_measured_does_not_depend_on_how_many_images_are_held_at_once(monkeypatch):
+    own = WORLD.part(60, 0, "own").images()
+    bare = sampler(WORLD, steps=5)
+    whole, seen, denoise = bare.measure(own), [], Sampler._denoise
+    monkeypatch.setattr(diffusion, "PIXELS", {"cpu": 64 * 7})
+    monkeypatch.setattr(Sampler, "_denoise", lambda self, x, sigma: (seen.append(len(x)), denoise(self, x, sigma))[1])
+    torch.testing.assert_close(bare.measure(own), whole)
+    assert max(seen) == 7
+
+
+def test_whoever_watches_can_end_it_among_the_victims_and_it_goes_on_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(diffusion, "PIXELS", {"cpu": 64 * 2 * 3})  # three victims at once
+    known, state = held(WORLD), tmp_path / "trial.fit"
+    seen = Seen(oracle_of(WORLD.client()).release(WORLD.part(7, 1).images(), source=SeededSource(0)))
+    wanted = BRIEF.fit(known, seed=0)(seen)
+    checks: list[fitting.Check] = []
+    most = 10_000
+
+    def watch(check: fitting.Check) -> None:
+        checks.append(check)
+        if len(checks) >= most:
+            raise KeyboardInterrupt
+
+    inverter = BRIEF.fit(known, seed=0, watch=watch, state=state)
+    most = (fitted := len(checks)) + 5  # three words about each piece: the first of three is finished
+    with pytest.raises(KeyboardInterrupt):
+        inverter(seen)
+    assert {check.score for check in checks[fitted:]} == {inverter.health.selection_mse}
+    most = 10_000
+    monkeypatch.setattr(Sampler, "measure", None)  # what was measured is not measured again
+    resumed = BRIEF.fit(known, seed=0, watch=watch, state=state)
+    fitted = len(checks)
+    torch.testing.assert_close(resumed(seen), wanted, atol=1e-5, rtol=0)
+    assert len(checks) - fitted == 6
 
 
 @pytest.mark.parametrize(("settings", "message"), [({"width": 6}, "multiple of 4"), ({"churn": 1.5}, "churn")])

@@ -7,7 +7,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from splitveil.attacks import DecoderAttack, Knowledge, OptimizationAttack, Ridge, Seen, Threat, grant, oracle_of
+from splitveil.attacks import (
+    DecoderAttack,
+    Knowledge,
+    OptimizationAttack,
+    Ridge,
+    Seen,
+    Threat,
+    grant,
+    oracle_of,
+    refinement,
+)
 from splitveil.attacks.canvas import PixelCanvas, gaussian_canvas, network_canvas, total_variation
 from splitveil.attacks.channel import Channel, channel_of, is_scattered
 from splitveil.attacks.refinement import some
@@ -200,7 +210,50 @@ def test_answers_are_not_searched_twice(tmp_path):
     assert torch.equal(again(seen), first)
     with pytest.raises(TypeError):
         again(Seen(seen.z_sent + 1))
+    (answer,) = tmp_path.glob("*.answer")
+    answer.write_bytes(answer.read_bytes()[:-1])
+    assert torch.equal(attack.fit(known, seed=0, state=state)(seen), first)  # a damaged answer is found anew
     assert all(path.name.startswith("trial.fit") for path in tmp_path.iterdir())  # gone with the trial
+
+
+def test_whoever_watches_can_end_it_among_the_victims_and_it_goes_on_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(refinement, "CHUNK", {"cpu": 3})
+    known, state = held(WORLD), tmp_path / "trial.fit"
+    seen = Seen(oracle_of(WORLD.client()).release(WORLD.part(7, 1).images(), source=SeededSource(0)))
+    attack = OptimizationAttack(prior="deep-image-prior", width=4, start="mean", steps=150, n_tuned=4)
+    wanted = attack.fit(known, seed=0)
+    checks: list[Check] = []
+    most = 10_000
+
+    def watch(check: Check) -> None:
+        checks.append(check)
+        if len(checks) >= most:
+            raise KeyboardInterrupt
+
+    inverter = attack.fit(known, seed=0, watch=watch, state=state)
+    most = (fitted := len(checks)) + 2  # at least one word about each piece
+    with pytest.raises(KeyboardInterrupt):
+        inverter(seen)
+    assert len(list(tmp_path.glob("*.answer"))) == (1 if wanted.stop < 100 else 0)
+    most, fitted = 10_000, len(checks)
+    monkeypatch.setattr(refinement, "mse", None)  # what was chosen is not tried again
+    resumed = attack.fit(known, seed=0, watch=watch, state=state)
+    assert resumed.health == wanted.health
+    assert len(checks) == fitted + 1
+    assert torch.equal(resumed(seen), wanted(seen))
+    assert len(list(tmp_path.glob("*.answer"))) == 3
+
+
+@pytest.mark.parametrize("steps", [6, 4000])
+def test_a_search_is_no_more_finished_than_the_decoder_it_starts_from(steps):
+    plan = Plan(steps=steps, lr=2e-3, check_every=2, patience=3, min_gain=0.2)
+    decoder = DecoderAttack("conv", batch=32, plan=plan)
+    known = held(WORLD)
+    attack = OptimizationAttack(prior="gaussian", start="decoder", steps=5, n_tuned=4, decoder=decoder)
+    found, first = attack.fit(known, seed=0).health, decoder.fit(known, seed=0).health
+    assert found.still_falling is first.still_falling is (steps == 6)
+    assert found.train_mse == first.train_mse
+    assert found.steps >= first.steps
 
 
 @pytest.mark.parametrize(

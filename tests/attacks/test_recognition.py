@@ -52,6 +52,16 @@ def test_it_is_found_again_where_it_was_kept(recognizer, tmp_path):
     assert checks
 
 
+def test_a_damaged_judge_is_trained_anew(tmp_path):
+    place, brief = tmp_path / "judge.safetensors", Recognition(batch=32, plan=Plan(steps=4, check_every=2))
+    first = brief.fit(DATA.train, DATA.selection, n_classes=3, kept=place)
+    place.write_bytes(place.read_bytes()[:-1])
+    checks, x = [], DATA.victims.images()
+    again = brief.fit(DATA.train, DATA.selection, n_classes=3, kept=place, watch=checks.append)
+    assert checks
+    assert torch.equal(first.logits(x), again.logits(x))
+
+
 def test_images_without_labels_teach_nothing():
     assert QUICK.can_learn(DATA.train)
     assert not QUICK.can_learn(DATA.train.unlabeled())

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from splitveil.attacks import Box, Course, Family, Knowledge, ShadowAttack, Threat, grant, oracle_of
+from splitveil.attacks import Box, Course, DecoderAttack, Family, Knowledge, ShadowAttack, Threat, grant, oracle_of
 from splitveil.check import UsageError
 from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
@@ -91,12 +91,20 @@ def test_with_the_server_s_head_the_shadow_speaks_the_victim_s_language(split):
     x, y = DATA.victims.images(), DATA.victims.labels
     understood = {}
     for head, threat in ((True, HEAD), (False, FREE)):
-        shadow = ShadowAttack(head=head, batch=64, plan=QUICK).shadow(known(split, threat), Course(seed=0))
+        shadow, _ = ShadowAttack(head=head, batch=64, plan=QUICK).shadow(known(split, threat), Course(seed=0))
         with torch.no_grad():
             logits = split.server(shadow(x, source=SeededSource(0)))
         understood[head] = (logits.argmax(1) == y).float().mean().item()
     assert understood[True] > 0.9
     assert understood[False] < 0.7
+
+
+@pytest.mark.parametrize("steps", [20, 4000])
+def test_a_shadow_that_was_cut_short_is_told_though_its_decoder_is_finished(split, steps):
+    flat = Plan(steps=60, lr=1e-9, warmup=1, check_every=5)
+    plan = Plan(steps=steps, lr=5e-3, warmup=5, ema=0.9, check_every=5, patience=3, min_gain=0.5)
+    attack = ShadowAttack(batch=64, plan=plan, decoder=DecoderAttack("conv", batch=32, plan=flat))
+    assert attack.fit(known(split, FREE), seed=0).health.still_falling is (steps == 20)
 
 
 def test_the_server_s_head_is_left_as_it_was(split):

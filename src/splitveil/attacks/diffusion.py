@@ -22,15 +22,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
+from splitveil.attacks.base import Attack, Course, Health, Inverter, Need, Watch
 from splitveil.attacks.channel import Channel, Heard, channel_of
 from splitveil.attacks.descent import clock
-from splitveil.attacks.keeping import keeping
+from splitveil.attacks.keeping import beside, keeping, once
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.pairs import Pairs, Seen
 from splitveil.attacks.views import view
 from splitveil.check import at_least, fraction
-from splitveil.fitting import Check, Plan, Shuffled, fit
+from splitveil.fitting import Check, Fitted, Plan, Shuffled, fit
 from splitveil.metrics import mse
 from splitveil.networks.denoiser import Denoiser
 from splitveil.randomness import SeededSource, derive
@@ -43,6 +43,7 @@ N_OWN = 500  # auxiliary images for units and for e_t
 N_SCORED = 500  # selection images on which a check measures the denoising loss
 GUIDES = (0.15, 0.4, 0.7, 1.0)  # g
 PIXELS = {"cuda": 2**21, "cpu": 2**17}  # of all rows at once (inputs × samples): some GB of a denoiser's activations
+TELL_EVERY = 10  # sampling steps between two words to whoever watches
 
 
 @final
@@ -78,15 +79,19 @@ class DiffusionAttack(Attack):
         seed = course.seed
         selection = known.selection.first(N_SCORED, source=SeededSource(seed, "selection"))
         own = known.pairs.first(N_OWN, source=SeededSource(seed, "own"))
-        network, still_falling = self.learn(known, selection.x, course)
+        fitted = self.learn(known, selection.x, course)
+        assert isinstance(fitted.network, Denoiser)
         channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=1, seed=seed)
-        sampler = Sampler(network, channel, self.steps, self.churn, seed)
-        sampler = replace(sampler, doubts=sampler.measure(own.x))
+        sampler = Sampler(fitted.network, channel, self.steps, self.churn, seed)
+        sampler = replace(sampler, watch=course.watch, score=fitted.best.score)
+        measured = once(beside(course.state, "doubts"), lambda: {"e": sampler.measure(own.x)}, device=own.x.device)
+        sampler = replace(sampler, doubts=measured["e"])
         tuned = Pairs(selection.x[: self.n_tuned], Seen(selection.seen.z_sent[:, : self.n_tuned]))
-        return keeping(self._tune(sampler, tuned, still_falling, course), course.state)
+        sampled = self._tune(sampler, tuned, fitted, course)
+        return keeping(sampled, course.state, each=sampler.inputs_at_once(self.samples))
 
-    def learn(self, known: Knowledge, selection: Images, course: Course) -> tuple[Denoiser, bool]:
-        """A denoiser fitted on the auxiliary images, and whether its loss still fell at the end."""
+    def learn(self, known: Knowledge, selection: Images, course: Course) -> Fitted:
+        """A denoiser fitted on the auxiliary images."""
         part, seed, device = known.auxiliary, course.seed, selection.device
         network = self._build(part.images(slice(min(len(part), 4 * N_OWN))), seed)
         order = Shuffled(len(part), size=self.batch, seed=seed, device=device)
@@ -97,7 +102,7 @@ class DiffusionAttack(Attack):
 
         plan = replace(self.plan, bfloat16=device.type == "cuda", channels_last=True)
         sample = (part.images(order(0)), torch.ones(order.size, device=device))
-        fitted = fit(
+        return fit(
             network,
             loss=loss,
             score=lambda net: _denoising(net, selection, SeededSource(seed, "score")),
@@ -106,8 +111,6 @@ class DiffusionAttack(Attack):
             state=course.state,
             sample=sample,
         )
-        assert isinstance(fitted.network, Denoiser)
-        return fitted.network, fitted.still_falling
 
     def _build(self, x: Images, seed: int) -> Denoiser:
         with torch.random.fork_rng(devices=[]):
@@ -116,19 +119,23 @@ class DiffusionAttack(Attack):
         network.to(x.device).calibrate(x)
         return network
 
-    def _tune(self, sampler: "Sampler", tuned: Pairs, still_falling: bool, course: Course) -> "_Sampled":
+    def _tune(self, sampler: "Sampler", tuned: Pairs, fitted: Fitted, course: Course) -> "_Sampled":
         """Choose g on selection images: every candidate of every image is a row."""
-        seconds, n = clock(), len(tuned.x)
-        rows = torch.arange(n, device=tuned.x.device).repeat(len(GUIDES))
-        guide = torch.tensor(GUIDES, device=tuned.x.device).repeat_interleave(n)
-        heard = sampler.channel.hear(tuned.seen.z_sent).rows(rows)
-        x_hat = sampler.mean(heard, guide, samples=self.samples)
-        errors = mse(tuned.x[rows], x_hat).reshape(len(GUIDES), n).mean(1).tolist()
+        seconds, n, device = clock(), len(tuned.x), tuned.x.device
+
+        def find() -> dict[str, Tensor]:
+            rows = torch.arange(n, device=device).repeat(len(GUIDES))
+            guide = torch.tensor(GUIDES, device=device).repeat_interleave(n)
+            x_hat = sampler.mean(sampler.channel.hear(tuned.seen.z_sent).rows(rows), guide, samples=self.samples)
+            return {"errors": mse(tuned.x[rows], x_hat).reshape(len(GUIDES), n).mean(1)}
+
+        errors = once(beside(course.state, "tuned"), find, device=device)["errors"].tolist()
         best = min(range(len(GUIDES)), key=errors.__getitem__)
         if course.watch is not None:
             course.watch(Check(self.steps, 0.0, errors[best], seconds()))
-        health = Health(selection_mse=errors[best], steps=self.plan.steps, still_falling=still_falling)
-        return _Sampled(sampler, self.samples, GUIDES[best], health)
+        steps = fitted.checks[-1].step
+        health = Health(selection_mse=errors[best], steps=steps, still_falling=fitted.still_falling)
+        return _Sampled(replace(sampler, score=errors[best]), self.samples, GUIDES[best], health)
 
 
 def _denoising(network: nn.Module, x: Images, source: SeededSource) -> Tensor:
@@ -150,7 +157,9 @@ class Sampler:
     steps: int
     churn: float
     seed: int
-    doubts: tuple[Tensor, ...] = ()  # e_t, one per step
+    doubts: Float[Tensor, "step *feature"] | None = None  # e_t
+    watch: Watch | None = None
+    score: float = 0.0  # on selection images, for whoever watches
 
     @property
     def levels(self) -> list[float]:
@@ -160,15 +169,24 @@ class Sampler:
         last = max(self.steps - 1, 1)
         return [(ends[0] + t / last * (ends[1] - ends[0])) ** CURVE for t in range(self.steps)] + [0.0]
 
+    def inputs_at_once(self, samples: int) -> int:
+        """How many inputs are sampled together."""
+        device = self.network.mean.device.type
+        return max(1, PIXELS.get(device, PIXELS["cpu"]) // (self.network.mean[0, 0].numel() * samples))
+
     @torch.no_grad()
-    def measure(self, x: Images) -> tuple[Tensor, ...]:
+    def measure(self, x: Images) -> Float[Tensor, "step *feature"]:
         """e_t: the mean squared error of a denoised image's features, per feature, at each level."""
-        clean, source = self.channel.expect(x), SeededSource(self.seed, "doubts")
-        noise = source.normal(x.shape, device=x.device)
-        return tuple(
-            (self.channel.expect(self._denoise(x + sigma * noise, sigma)) - clean).square().mean(0)
-            for sigma in self.levels[:-1]
-        )
+        noise = SeededSource(self.seed, "doubts").normal(x.shape, device=x.device)
+        each = self.inputs_at_once(1)
+        parts = zip(torch.split(x, each), torch.split(noise, each), strict=True)
+        return torch.stack([self._gaps(*part) for part in parts]).sum(0) / len(x)
+
+    def _gaps(self, x: Images, noise: Images) -> Float[Tensor, "step *feature"]:
+        """What `measure` averages, summed over some images."""
+        clean = self.channel.expect(x)
+        denoised = (self._denoise(x + sigma * noise, sigma) for sigma in self.levels[:-1])
+        return torch.stack([(self.channel.expect(each) - clean).square().sum(0) for each in denoised])
 
     @torch.no_grad()
     def draw(self, n: int) -> Images:
@@ -177,8 +195,7 @@ class Sampler:
 
     def mean(self, heard: Heard, guide: Float[Tensor, " batch"], *, samples: int) -> Images:
         """The mean of `samples` samples for each input; the k-th uses the same noise for all inputs."""
-        side = self.network.mean[0, 0].numel() * samples
-        each = max(1, PIXELS.get(guide.device.type, PIXELS["cpu"]) // side)
+        each = self.inputs_at_once(samples)
         pieces = [slice(i, i + each) for i in range(0, len(heard), each)]
         return torch.cat([self._mean(heard.rows(piece), guide[piece], samples) for piece in pieces])
 
@@ -197,9 +214,11 @@ class Sampler:
         def noise() -> Tensor:
             return source.normal((distinct, *shape), device=device).repeat_interleave(rows // distinct, 0)
 
-        levels = self.levels
+        levels, seconds = self.levels, clock()
         x = self.network.mean + levels[0] * noise()
         for step, (sigma, after) in enumerate(pairwise(levels)):
+            if self.watch is not None and step % TELL_EVERY == 0:
+                self.watch(Check(step, 0.0, self.score, seconds()))
             if heard is None or guide is None:
                 clean = self._denoise(x, sigma)
             else:
@@ -212,6 +231,7 @@ class Sampler:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             clean = self._denoise(x, sigma)
+            assert self.doubts is not None
             misfit = self.channel.misfit(clean, heard, step=step, more=self.doubts[step])
             (slope,) = torch.autograd.grad(misfit.sum(), x)
         return (clean - guide[:, None, None, None] * sigma**2 * slope).detach()

@@ -23,11 +23,11 @@ from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
 from splitveil.attacks.canvas import gaussian_canvas
 from splitveil.attacks.channel import Channel, channel_of
 from splitveil.attacks.descent import Descent
-from splitveil.attacks.keeping import keeping
+from splitveil.attacks.keeping import beside, keeping
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.latent import Calibrated, LatentCanvas, Restarted, fit_affine, guess_latent
 from splitveil.attacks.pairs import Pairs, Seen
-from splitveil.attacks.refinement import Begin, Search, Searched, some, tune
+from splitveil.attacks.refinement import Begin, Search, Searched, inputs_at_once, some, tune
 from splitveil.attacks.views import view
 from splitveil.check import at_least, one_of, positive
 from splitveil.fitting import Fitted, Plan, Shuffled, fit
@@ -125,20 +125,22 @@ class GeneratorAttack(Attack):
         selection = some(known.selection, self.n_tuned, seed=seed)
         fitted = self.learn(known, some(known.selection, N_OWN, seed=seed).x, course)
         channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=1, seed=seed)
-        searched = self._latent_search(fitted.network, channel, own, selection, course)
-        found = Calibrated([searched, fit_affine(known, len(own.seen.z_sent), seed)], own)
+        each = inputs_at_once(own.x.device)
+        searched = self._latent_search(fitted, channel, own, selection, course)
+        latent = keeping(searched, beside(course.state, "latent"), each=each)
+        found = Calibrated([latent, fit_affine(known, len(own.seen.z_sent), seed)], own)
         canvas = gaussian_canvas(found.gaps)
         still = torch.zeros(1, canvas.size, device=own.x.device)
         begin = Begin(own.x.mean(0, keepdim=True), found)
         search = Search(Descent(channel, canvas, self.steps, MOVED_RATE), begin, lambda seen: still)
         stops = tuple(dict.fromkeys(round(share * self.steps) for share in STOPS))
         moved = tune(search, selection, (MOVED_WEIGHTS, stops), course)
-        health = replace(moved.health, still_falling=fitted.still_falling, steps=fitted.checks[-1].step)
-        return keeping(Searched(search, moved.weight, moved.stop, health), course.state)
+        return keeping(moved, course.state, each=each)
 
     def _latent_search(
-        self, network: nn.Module, channel: Channel, own: Pairs, selection: Pairs, course: Course
+        self, fitted: Fitted, channel: Channel, own: Pairs, selection: Pairs, course: Course
     ) -> Restarted:
+        network = fitted.network
         guess = guess_latent(network, self.latent, channel, seed=course.seed)
         begin = Begin(own.x.mean(0, keepdim=True), None)
         source = SeededSource(course.seed, "restarts")
@@ -146,8 +148,10 @@ class GeneratorAttack(Attack):
         apart[0] = 0
         descent = Descent(channel, LatentCanvas(network, self.latent), self.steps, RATE)
         searches = [Search(descent, begin, replace(guess, shift=shift)) for shift in apart]
-        tuned = tune(searches[0], selection, (WEIGHTS, (self.steps,)), course)
-        return Restarted([Searched(each, tuned.weight, tuned.stop, tuned.health) for each in searches], channel)
+        tuned = tune(searches[0], selection, (WEIGHTS, (self.steps,)), course, name="latent.tuned")
+        health = replace(tuned.health, steps=fitted.checks[-1].step, still_falling=fitted.still_falling)
+        chosen = (tuned.weight, tuned.stop, health, course.watch)
+        return Restarted([Searched(each, *chosen) for each in searches], channel)
 
     def _fed(self, known: Knowledge, course: Course) -> Inverter:
         assert known.pairs is not None and known.selection is not None  # noqa: PT018

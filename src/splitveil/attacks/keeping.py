@@ -1,45 +1,66 @@
-"""Answers that took long to find, on disk beside the fit in flight, so that an interrupted attack does not repeat them.
+"""What took long to find, on disk beside the fit in flight, so that an interrupted attack does not repeat it.
 
-<state>.<what was seen, hashed>.answer      one tensor; removed with the fit when the trial is finished
+    <state>.<name>                              what was chosen on selection images
+    <state>.<what was seen, hashed>.answer      the answers to one piece of the victims
+
+All of it is removed with the fit when the trial is finished; a damaged file is found again by finding it anew.
 """
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import final
 
 import torch
-from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from splitveil.attacks.base import Health, Inverter
 from splitveil.attacks.pairs import Seen
 from splitveil.types import Images
-from splitveil.writing import replacing
+from splitveil.writing import read_tensors, write_tensors
+
+Found = dict[str, Tensor]
 
 
 @final
 class Keeping(Inverter):
-    """`inverter`, asked once for each thing seen."""
+    """`inverter`, asked once for each thing seen, `each` inputs at a time."""
 
-    def __init__(self, inverter: Inverter, state: Path) -> None:
-        self._inverter, self._state = inverter, state
+    def __init__(self, inverter: Inverter, state: Path, each: int) -> None:
+        self._inverter, self._state, self._each = inverter, state, each
 
     @property
     def health(self) -> Health:
         return self._inverter.health
 
     def __call__(self, seen: Seen) -> Images:
-        place = self._state.with_name(f"{self._state.name}.{_fingerprint(seen)}.answer")
-        if place.exists():
-            return load_file(place, device=str(seen.z_sent.device))["x_hat"]
-        x_hat = self._inverter(seen)
-        with replacing(place) as fresh:
-            save_file({"x_hat": x_hat.contiguous()}, fresh)
-        return x_hat
+        return torch.cat([self._answer(piece) for piece in pieces(seen, self._each)])
+
+    def _answer(self, seen: Seen) -> Images:
+        place = beside(self._state, f"{_fingerprint(seen)}.answer")
+        return once(place, lambda: {"x_hat": self._inverter(seen)}, device=seen.z_sent.device)["x_hat"]
 
 
-def keeping(inverter: Inverter, state: Path | None) -> Inverter:
+def keeping(inverter: Inverter, state: Path | None, *, each: int) -> Inverter:
     """`inverter`, with its answers kept beside `state` if there is one."""
-    return inverter if state is None else Keeping(inverter, state)
+    return inverter if state is None else Keeping(inverter, state, each)
+
+
+def once(place: Path | None, find: Callable[[], Found], *, device: torch.device) -> Found:
+    """What `find` finds, or what it found when it was last asked and kept at `place`."""
+    kept = None if place is None else read_tensors(place, device=device)
+    if kept is not None:
+        return kept[0]
+    found = find()
+    if place is not None:
+        write_tensors(place, found)
+    return found
+
+
+def pieces(seen: Seen, each: int) -> list[Seen]:
+    """What was seen, `each` inputs at a time."""
+    rows = [slice(i, i + each) for i in range(0, seen.z_sent.shape[1], each)]
+    return [Seen(seen.z_sent[:, row], None if seen.y is None else seen.y[row]) for row in rows]
 
 
 def beside(state: Path | None, name: str) -> Path | None:

@@ -14,8 +14,6 @@ from typing import final
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,7 +26,7 @@ from splitveil.fitting import Plan, Shuffled, fit
 from splitveil.networks import resnet20
 from splitveil.randomness import SeededSource, derive
 from splitveil.types import Images, Labels, Logits
-from splitveil.writing import replacing
+from splitveil.writing import read_tensors, write_tensors
 
 CHUNK = 500  # images looked at at once
 N_SCORED = 1000  # selection images that choose the checkpoint
@@ -63,8 +61,8 @@ class Recognition:
             raise UsageError("a recognizer needs labeled images; these have no labels")
         network = self._build(part, n_classes, seed)
         facts = repr((self, n_classes, seed, len(part), len(selection)))
-        if kept is not None and _read(network, kept, facts):
-            return Recognizer(network)
+        if kept is not None and (seconds := _read(network, kept, facts)) is not None:
+            return Recognizer(network, seconds)
         order = Shuffled(len(part), size=self.batch, seed=seed, device=part.device)
         chosen = selection.take(min(N_SCORED, len(selection)))
 
@@ -81,10 +79,10 @@ class Recognition:
         state = None if kept is None else kept.with_name(f"{kept.name}.{_short(facts)}.fit")
         fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch, state=state)
         if kept is not None and state is not None:
-            with replacing(kept) as fresh:
-                save_file({k: v.contiguous() for k, v in fitted.network.state_dict().items()}, fresh, {"facts": facts})
+            words = {"facts": facts, "seconds": str(fitted.checks[-1].seconds)}
+            write_tensors(kept, fitted.network.state_dict(), words)
             state.unlink(missing_ok=True)
-        return Recognizer(fitted.network)
+        return Recognizer(fitted.network, fitted.checks[-1].seconds)
 
     def _build(self, part: Part, n_classes: int, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
@@ -97,8 +95,8 @@ class Recognition:
 class Recognizer:
     """A trained network that names images and says how alike they are."""
 
-    def __init__(self, network: nn.Module) -> None:
-        self._network = network
+    def __init__(self, network: nn.Module, seconds: float = 0.0) -> None:
+        self._network, self.seconds = network, seconds  # that its training took
 
     @torch.no_grad()
     def logits(self, x: Images) -> Logits:
@@ -146,14 +144,14 @@ def _short(facts: str) -> str:
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
-def _read(network: nn.Module, path: Path, facts: str) -> bool:
-    """Load weights kept by exactly the same training."""
+def _read(network: nn.Module, path: Path, facts: str) -> float | None:
+    """Load weights kept by exactly the same training; the seconds that it took, or None where there are none."""
+    found = read_tensors(path)
+    if found is None or found[1].get("facts") != facts:
+        return None
     try:
-        with safe_open(path, framework="pt") as file:
-            if file.metadata().get("facts") != facts:
-                return False
-            network.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-    except (OSError, SafetensorError, RuntimeError):
-        return False
+        network.load_state_dict(found[0])
+    except RuntimeError:  # other weights under the same words
+        return None
     network.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as it was fitted
-    return True
+    return float(found[1].get("seconds", 0.0))

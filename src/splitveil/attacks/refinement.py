@@ -12,15 +12,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from splitveil.attacks.base import Course, Health, Inverter
+from splitveil.attacks.base import Course, Health, Inverter, Watch
 from splitveil.attacks.descent import Descent, Tell, clock
+from splitveil.attacks.keeping import beside, once, pieces
 from splitveil.attacks.pairs import Pairs, PairSource, Seen
 from splitveil.fitting import Check
 from splitveil.metrics import mse
 from splitveil.randomness import SeededSource, stream
 from splitveil.types import Images
 
-CHUNK = 500  # inputs at once
+CHUNK = {"cuda": 250, "cpu": 50}  # inputs at once: an interrupted search loses these at most
 
 Start = Float[Tensor, "start number"]  # one for all inputs, or one for each
 Candidates = tuple[tuple[float, ...], tuple[int, ...]]  # weights, and numbers of steps
@@ -37,6 +38,11 @@ class Begin:
         if self.decoder is None:
             return self.mean.expand(seen.z_sent.shape[1], -1, -1, -1)
         return self.decoder(seen)
+
+    @property
+    def health(self) -> Health:
+        """How the decoder's fit went; a mean image is fitted at once."""
+        return Health() if self.decoder is None else self.decoder.health
 
 
 @dataclass(frozen=True)
@@ -60,40 +66,51 @@ class Search:
         return {(weights[i], stop): part for stop, x_hat in answers.items() for i, part in enumerate(x_hat.chunk(n))}
 
 
-def tune(search: Search, tried_on: Pairs, candidates: Candidates, course: Course) -> "Searched":
-    """Try every candidate on selection images and keep the best."""
-    seconds, watch = clock(), course.watch
+def tune(search: Search, tried_on: Pairs, candidates: Candidates, course: Course, *, name: str = "tuned") -> "Searched":
+    """Try every candidate on selection images and keep the best; under `name` beside the fit, it is tried once."""
     x, seen = tried_on.x, tried_on.seen
-    prior = mse(x, search.begin(seen)).mean().item()
 
-    def tell(step: int, energy: float) -> None:
-        if watch is not None:
-            watch(Check(step, energy, prior, seconds()))
+    def find() -> dict[str, Tensor]:
+        tell = _teller(course.watch, mse(x, search.begin(seen)).mean().item())
+        tried = search(seen, *candidates, tell=tell)
+        scores = {key: mse(x, x_hat).mean().item() for key, x_hat in tried.items()}
+        best = min(scores, key=scores.__getitem__)
+        return {"choice": torch.tensor([*best, scores[best]], dtype=torch.float64)}
 
-    tried = search(seen, *candidates, tell=tell)
-    scores = {key: mse(x, x_hat).mean().item() for key, x_hat in tried.items()}
-    weight, stop = min(scores, key=scores.__getitem__)
-    health = Health(selection_mse=scores[weight, stop], steps=stop)
-    if watch is not None:
-        watch(Check(stop, 0.0, scores[weight, stop], seconds()))
-    return Searched(search, weight, stop, health)
+    weight, steps, score = once(beside(course.state, name), find, device=torch.device("cpu"))["choice"].tolist()
+    stop, began = round(steps), search.begin.health
+    health = Health(began.train_mse, score, began.steps + stop, began.still_falling)
+    _teller(course.watch, score)(stop, 0.0)
+    return Searched(search, weight, stop, health, course.watch)
 
 
 @final
 class Searched(Inverter):
     """A search whose weight and number of steps are chosen."""
 
-    def __init__(self, search: Search, weight: float, stop: int, health: Health) -> None:
-        self.search, self.weight, self.stop, self._health = search, weight, stop, health
+    def __init__(self, search: Search, weight: float, stop: int, health: Health, watch: Watch | None) -> None:
+        self.search, self.weight, self.stop, self._health, self._watch = search, weight, stop, health, watch
 
     @property
     def health(self) -> Health:
         return self._health
 
     def __call__(self, seen: Seen) -> Images:
-        rows = [slice(i, i + CHUNK) for i in range(0, seen.z_sent.shape[1], CHUNK)]
-        parts = [self.search(Seen(seen.z_sent[:, row]), (self.weight,), (self.stop,)) for row in rows]
+        tell = _teller(self._watch, self.health.selection_mse or 0.0)
+        each = inputs_at_once(seen.z_sent.device)
+        parts = [self.search(piece, (self.weight,), (self.stop,), tell) for piece in pieces(seen, each)]
         return torch.cat([part[self.weight, self.stop] for part in parts])
+
+
+def inputs_at_once(device: torch.device) -> int:
+    """How many are searched together."""
+    return CHUNK.get(device.type, CHUNK["cpu"])
+
+
+def _teller(watch: Watch | None, score: float) -> Tell:
+    """Tells a watcher of steps and energies, beside the error on selection images that is known so far."""
+    seconds = clock()
+    return lambda step, energy: None if watch is None else watch(Check(step, energy, score, seconds()))
 
 
 def some(pairs: PairSource, n: int, *, seed: int) -> Pairs:

@@ -16,17 +16,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from splitveil.attacks.base import Attack, Course, Inverter, Need
+from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
 from splitveil.attacks.decoder import DecoderAttack
+from splitveil.attacks.keeping import beside
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.oracle import ClientOracle
-from splitveil.attacks.pairs import QueriedPairs
+from splitveil.attacks.pairs import QueriedPairs, Seen
 from splitveil.attacks.views import view
 from splitveil.check import UsageError, at_least
 from splitveil.data import Part
 from splitveil.fitting import Plan, Shuffled, fit
 from splitveil.randomness import SeededSource, derive, stream
 from splitveil.split import Client
+from splitveil.types import Images
 
 CHOOSING = 5  # one of the attacker's images of so many chooses checkpoints
 N_SCORED = 1000  # of them at most
@@ -61,13 +63,15 @@ class ShadowAttack(Attack):
 
     def _fit(self, known: Knowledge, course: Course) -> Inverter:
         own, choosing = _dealt(known.auxiliary, course.seed)
-        oracle = ClientOracle(self.shadow(known, course))
+        shadow, still_falling = self.shadow(known, course)
+        oracle = ClientOracle(shadow)
         pairs, selection = QueriedPairs(own, oracle), QueriedPairs(choosing, oracle)
         mine = replace(known, pairs=pairs, selection=selection)
-        return self.decoder.fit(mine, seed=course.seed, watch=course.watch, state=course.state)
+        decoder = self.decoder.fit(mine, seed=course.seed, watch=course.watch, state=course.state)
+        return _Shadowing(decoder, still_falling)
 
-    def shadow(self, known: Knowledge, course: Course) -> Client:
-        """A client of the family, trained on the attacker's images."""
+    def shadow(self, known: Knowledge, course: Course) -> tuple[Client, bool]:
+        """A client of the family, trained on the attacker's images; and whether its loss still fell at the end."""
         assert known.family is not None
         own, choosing = _dealt(known.auxiliary, course.seed)
         if known.n_classes is None or not bool((own.labels >= 0).all()):
@@ -87,10 +91,12 @@ class ShadowAttack(Attack):
             return F.cross_entropy(logits.float(), chosen.labels)
 
         plan = replace(self.plan, bfloat16=device.type == "cuda")
-        state = None if course.state is None else course.state.with_name(f"{course.state.name}.shadow")
+        state = beside(course.state, "shadow")
+        still_falling = False
         if any(parameter.requires_grad for parameter in pair.parameters()):
-            fit(pair, loss=loss, score=score, plan=plan, progress=course.watch, state=state)
-        return client.requires_grad_(False).eval()
+            fitted = fit(pair, loss=loss, score=score, plan=plan, progress=course.watch, state=state)
+            still_falling = fitted.still_falling
+        return client.requires_grad_(False).eval(), still_falling
 
     def _head(self, known: Knowledge, client: Client, own: Part, seed: int) -> nn.Module:
         if self.head:
@@ -102,6 +108,22 @@ class ShadowAttack(Attack):
             dim = client.encode(own.images(slice(2)))[0].numel()
             assert known.n_classes is not None
             return nn.Sequential(nn.Flatten(), nn.Linear(dim, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, known.n_classes))
+
+
+@final
+class _Shadowing(Inverter):
+    """A decoder of a shadow's releases: no more finished than the shadow is."""
+
+    def __init__(self, decoder: Inverter, still_falling: bool) -> None:
+        self._decoder, self._still_falling = decoder, still_falling
+
+    @property
+    def health(self) -> Health:
+        health = self._decoder.health
+        return replace(health, still_falling=health.still_falling or self._still_falling)
+
+    def __call__(self, seen: Seen) -> Images:
+        return self._decoder(seen)
 
 
 @final
