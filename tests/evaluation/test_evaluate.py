@@ -16,16 +16,20 @@ from splitveil.attacks import (
     DecoderAttack,
     Inverter,
     Need,
+    OptimizationAttack,
     Pairs,
     RecordedPairs,
     Ridge,
+    ShadowAttack,
     Threat,
+    refinement,
 )
 from splitveil.bounds import MSE, Bound, Kind, Parts, Side, bounds_of, known_prior, look
 from splitveil.check import UsageError
 from splitveil.data import Part
 from splitveil.evaluation import Result, Roles, Suite, Trial, evaluate
 from splitveil.evaluation.flags import FlagName
+from splitveil.evaluation.play import TimeUp
 from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
 from splitveil.metrics import Interval
@@ -199,9 +203,11 @@ def test_another_client_or_other_images_are_not_taken_for_the_stored_ones(tmp_pa
 
 
 @pytest.mark.parametrize("suffix", [".json", ".npz"])
-def test_a_damaged_trial_is_run_again(tmp_path, suffix):
+@pytest.mark.parametrize("how", ["overwritten", "cut"])
+def test_a_damaged_trial_is_run_again(tmp_path, suffix, how):
     assert rerun(tmp_path)
-    next((tmp_path / "attacks").glob(f"*{suffix}")).write_bytes(b"damaged")
+    place = next((tmp_path / "attacks").glob(f"*{suffix}"))
+    place.write_bytes(b"damaged" if how == "overwritten" else place.read_bytes()[:-30])
     assert rerun(tmp_path)
     assert not rerun(tmp_path)
 
@@ -211,6 +217,40 @@ def test_changed_settings_of_an_attack_run_again(tmp_path):
     assert rerun(tmp_path, suite=first)
     assert not rerun(tmp_path, suite=first)
     assert rerun(tmp_path, suite=Suite("one", (Trial(replace(CONV, batch=16), Threat()),)))
+
+
+def test_another_head_is_another_attack_for_whoever_holds_it(tmp_path):
+    heads = [nn.Linear(24, 2) for _ in range(2)]
+    shadow = ShadowAttack(head=True, batch=32, plan=CONV.plan, decoder=CONV)
+    suite = Suite("two", (Trial(shadow, Threat(Box.QUERY_FREE, head_known=True)), *RIDGE.trials))
+
+    def played(head: nn.Module) -> set[str]:
+        updates = []
+        evaluate(WORLD.client(), suite, ROLES, out=tmp_path, head=head, progress=updates.append)
+        return {update.trial.split()[0] for update in updates if not update.was_stored}
+
+    assert played(heads[0]) == {"shadow-head", "ridge"}
+    assert played(heads[0]) == set()
+    assert played(heads[1]) == {"shadow-head"}
+
+
+def test_a_time_budget_ends_among_the_victims_and_the_same_call_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(refinement, "CHUNK", {"cpu": 20})
+    suite = Suite("one", (Trial(OptimizationAttack(steps=5, n_tuned=4), Threat()),))
+    wanted = evaluate(WORLD.client(), suite, ROLES, out=tmp_path / "whole")
+    now, told = [0.0], []
+    monkeypatch.setattr("splitveil.evaluation.play.time.monotonic", lambda: now[0])
+
+    def progress(update):
+        told.append(update)
+        now[0] = 9.0 if len(told) == 6 else now[0]  # before it, at its two checks, and at two pieces of victims
+
+    with pytest.raises(TimeUp):
+        evaluate(WORLD.client(), suite, ROLES, out=tmp_path / "cut", progress=progress, time_budget=5.0)
+    assert len(list((tmp_path / "cut").rglob("*.answer"))) == 2
+    resumed = evaluate(WORLD.client(), suite, ROLES, out=tmp_path / "cut")
+    assert timeless(resumed) == timeless(wanted)
+    assert not list((tmp_path / "cut").rglob("*.fit*"))
 
 
 def test_progress_tells_beginning_checks_and_end():

@@ -1,5 +1,6 @@
 """Inferences in a result: probes against chance, what judges see in reconstructions, and people among photos."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,13 @@ from torch import nn
 
 from splitveil.attacks import Probe, Recognition, Ridge, Threat
 from splitveil.data import ImageSet
-from splitveil.evaluation import Inquiry, Result, Suite, Trial, evaluate
+from splitveil.evaluation import Inquiry, Result, Suite, Trial, evaluate, trial
+from splitveil.evaluation.flags import FlagName
 from splitveil.evaluation.roles import Roles, roles_of
 from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
 from splitveil.split import Client
+from splitveil.writing import read_tensors
 from worlds.small import row_images
 
 PLAN = Plan(steps=60, lr=5e-3, warmup=5, ema=0.8, check_every=30)
@@ -75,8 +78,42 @@ def test_the_judge_looks_at_the_best_attack_and_at_the_originals(result):
     assert judged.chance == pytest.approx(1 / 3, abs=0.01)
 
 
+def test_a_judge_s_seconds_are_its_own(folder, result):
+    _, words = read_tensors(folder / f"judge-insider-{DATA.sha256[:8]}.safetensors")
+    looking = found(result, "classifier-on-reconstruction").seconds - float(words["seconds"])
+    assert float(words["seconds"]) > result.best.seconds > 0
+    assert 0 < looking < float(words["seconds"])
+
+
+def test_every_judge_is_trained_before_an_attack_begins(monkeypatch):
+    """A gallery is looked at by the insider's judge, whoever attacks."""
+    order = []
+    fit, begin = Recognition.fit, trial._begin
+    monkeypatch.setattr(Recognition, "fit", lambda *a, **k: (order.append(k["watch"]), fit(*a, **k))[1])
+    monkeypatch.setattr(trial, "_begin", lambda scene: (order.append("begin"), begin(scene))[1])
+    brief = Recognition(batch=32, plan=Plan(steps=2, check_every=2))
+    evaluate(client(), Suite("one", SUITE.trials[:1], recognition=brief), people())
+    assert order[-1] == "begin"
+    assert order[:-1]
+    assert None not in order
+
+
+def test_a_probe_that_was_cut_short_is_flagged(result):
+    assert not found(result, "classifier-on-reconstruction").flags
+    brief = replace(SUITE, recognition=None, inquiries=(Inquiry(Probe(plan=Plan(steps=4, check_every=2)), Threat()),))
+    cut = evaluate(client(), brief, DATA)
+    assert [flag.name for flag in found(cut, "label-probe-linear").flags] == [FlagName.STILL_FALLING]
+    assert Result.from_json(cut.to_json()) == cut
+
+
 def test_a_result_with_inferences_survives_json(result):
     assert Result.from_json(result.to_json()) == result
+    words = json.loads(result.to_json())
+    for each in words["inferences"]:
+        del each["flags"]  # as results were written before there were any
+    assert [each.score for each in Result.from_json(json.dumps(words)).inferences] == [
+        each.score for each in result.inferences
+    ]
 
 
 def test_a_stored_evaluation_is_found_again_with_its_inferences(folder, result):

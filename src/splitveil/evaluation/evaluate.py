@@ -23,7 +23,7 @@ from splitveil.evaluation.judges import Judges
 from splitveil.evaluation.play import Outcomes, Progress, Told, play
 from splitveil.evaluation.result import InferenceResult, Result
 from splitveil.evaluation.roles import Roles, mean_image, roles_of
-from splitveil.evaluation.store import Store, client_fingerprint
+from splitveil.evaluation.store import Store, client_fingerprint, head_fingerprint
 from splitveil.evaluation.suite import Ground, Suite
 from splitveil.evaluation.suites import suite_named
 from splitveil.evaluation.summary import Context, Played, summarize
@@ -55,7 +55,9 @@ def evaluate(
     `head` is the server's half, for attackers who hold it. After `time_budget` seconds nothing more is begun: `TimeUp`.
 
     Guarantees: the same client, data, suite and seeds give the same result, interrupted or not, but for times and
-    memory; an interruption loses less than half a minute of work; the client is left as it was.
+    memory; the client is left as it was. With `out`, a watcher or a time budget that ends it loses no more than the
+    piece of victims in hand (or the search for an attack's own settings); a kill, no more than that or what a fit did
+    since its last saved state: `SAVE_EVERY` seconds and up to the next check.
     """
     if not seeds or len(set(seeds)) != len(seeds):
         raise UsageError(f"seeds must be different numbers, at least one, got {list(seeds)}")
@@ -72,6 +74,7 @@ def evaluate(
         roles=scene.roles,
         n_victims=len(scene.victims),
         judged_by=repr(suite.recognition),
+        head=head_fingerprint(head),
     )
     outcomes = play(suite, scene, store, seeds, tell)
     played = tuple(Played(trial, outcomes[trial]) for trial in suite.trials)

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from splitveil.attacks import Threat, chance_of_finding
+from splitveil.evaluation.flags import still_falling
 from splitveil.evaluation.judges import RANKS, attackers_images, gallery_of
 from splitveil.evaluation.result import InferenceResult
 from splitveil.evaluation.roles import Roles
@@ -25,6 +26,7 @@ def asked(inquiry: Inquiry, outcomes: tuple[Outcome, ...], roles: Roles, y: Labe
     """What an inquiry found, over all its seeds."""
     own = attackers_images(roles, inquiry.threat.insider).labels
     peaks = [outcome.peak_memory_mb for outcome in outcomes if outcome.peak_memory_mb is not None]
+    falling = [flag for outcome in outcomes if (flag := still_falling(outcome.health)) is not None]
     return InferenceResult(
         name=inquiry.attack.name,
         knowledge=inquiry.threat.name,
@@ -34,6 +36,7 @@ def asked(inquiry: Inquiry, outcomes: tuple[Outcome, ...], roles: Roles, y: Labe
         ceiling=None,
         seconds=sum(outcome.seconds for outcome in outcomes),
         peak_memory_mb=max(peaks) if peaks else None,
+        flags=tuple(falling[:1]),
     )
 
 
@@ -58,7 +61,7 @@ def judged(
             score=_over(outcomes, key),
             chance=chance,
             ceiling=_over(outcomes, f"{key}_original"),
-            seconds=fmean(outcome.seconds for outcome in outcomes),
+            seconds=fmean(outcome.judge_seconds for outcome in outcomes),
             peak_memory_mb=outcomes[0].peak_memory_mb,
         )
         for key, chance in chances.items()

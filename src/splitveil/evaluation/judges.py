@@ -41,9 +41,12 @@ class Judges:
                     seen[f"found{k}{suffix}"] = gallery.found(images, y, k=k)
         return seen
 
-    def prepare(self, *, insider: bool, watch: Watch | None = None) -> None:
-        """Train a judge (or find it) before it is needed."""
-        self._recognizer(insider, watch)
+    def prepare(self, *, insider: bool, watch: Watch | None = None) -> float:
+        """Train every judge that will look (or find it) before it is needed; the seconds that their training took."""
+        needed = {insider, True} if has_gallery(self._roles) else {insider}
+        judges = [self._recognizer(each, watch) for each in sorted(needed)]
+        self._photos()
+        return sum(judge.seconds for judge in judges if judge is not None)
 
     def _recognizer(self, insider: bool, watch: Watch | None = None) -> Recognizer | None:
         """The one that this attacker could train; none where its images have no labels."""

@@ -1,7 +1,8 @@
 """Trials and inquiries one after another: what is stored is not run again, and what is finished is stored.
 
-An evaluation with a time budget ends between two trials, or at a check of a fit: `TimeUp`. What was finished is kept,
-the fit in flight up to its last saved state, and the same call goes on from there.
+An evaluation with a time budget ends between two trials, at a check of a fit, or while victims are inverted: `TimeUp`.
+What was finished is kept, the fit in flight up to that check and the answers up to the last piece of the victims, and
+the same call goes on from there.
 """
 
 import time
@@ -98,8 +99,6 @@ def _twin(each: Trial | Inquiry) -> Trial | Inquiry:
 def _run(each: Trial | Inquiry, scene: Scene, store: Store, seed: int, watch: Callable[[Check], None]) -> Outcome:
     if isinstance(each, Inquiry):
         return run_inquiry(each, scene, seed=seed, watch=watch, state=store.state(each, seed))
-    if scene.judges is not None:  # before the attack's own clock
-        scene.judges.prepare(insider=each.threat.insider, watch=watch)
     return run_trial(each, scene, seed=seed, watch=watch, state=store.state(each, seed))
 
 

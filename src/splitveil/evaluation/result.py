@@ -60,8 +60,14 @@ class InferenceResult:
     score: Interval  # share of victims for whom the guess was right
     chance: float  # the same for an attacker that saw nothing
     ceiling: Interval | None  # the same from the victims' own images; None: not measured
-    seconds: float
+    seconds: float  # of fitting and guessing, or of training the judge and looking
     peak_memory_mb: float | None
+    flags: tuple[Flag, ...] = ()
+
+    @property
+    def unreliable(self) -> bool:
+        """Whether a flag was raised."""
+        return bool(self.flags)
 
 
 @dataclass(frozen=True)
@@ -138,10 +144,13 @@ class Result:
 
 def _inference(words: dict[str, Any]) -> InferenceResult:
     spans = {name: words[name] and Interval(**words[name]) for name in ("score", "ceiling")}
-    return InferenceResult(**words | spans)
+    return InferenceResult(**words | spans | {"flags": _flags(words.get("flags", []))})
 
 
 def _attack(words: dict[str, Any]) -> AttackResult:
     scores = {name: words[name] and Interval(**words[name]) for name in ("mse", "psnr", "ssim", "lpips", "leak")}
-    flags = tuple(Flag(FlagName(flag["name"]), flag["reason"]) for flag in words["flags"])
-    return AttackResult(**words | scores | {"flags": flags, "seeds": tuple(words["seeds"])})
+    return AttackResult(**words | scores | {"flags": _flags(words["flags"]), "seeds": tuple(words["seeds"])})
+
+
+def _flags(words: list[dict[str, str]]) -> tuple[Flag, ...]:
+    return tuple(Flag(FlagName(flag["name"]), flag["reason"]) for flag in words)

@@ -4,7 +4,8 @@
     <folder>/<attack>--<threat>-seed0.json    what it was and how it went; written last: it makes the trial finished
     <folder>/<attack>--<threat>-seed0.<fingerprint>.fit    a fit in flight; gone when the trial is finished
 
-A stored trial counts only if its fingerprint (client, images, attack with all settings, threat, seed) is the same.
+A stored trial counts only if its fingerprint (client, images, attack with all settings, threat, seed, and the server's
+half for an attacker who holds it) is the same.
 """
 
 import hashlib
@@ -12,18 +13,21 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import final
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
+from torch import nn
 
 from splitveil.attacks import Health, Oracle
+from splitveil.check import RunError
 from splitveil.evaluation.result import SCHEMA_VERSION
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.samples import Samples, save_grid
 from splitveil.evaluation.suite import Inquiry, Trial
 from splitveil.evaluation.trial import Outcome
 from splitveil.randomness import SeededSource
-from splitveil.writing import replacing, write_text
+from splitveil.writing import reason, replacing, write_text
 
 PROBES = 8  # auxiliary images that a client which is only a function is recognized by
 
@@ -40,10 +44,23 @@ def client_fingerprint(oracle: Oracle, roles: Roles) -> str:
         return f"function {digest.hexdigest()[:16]}"
     digest.update(str(client.encoder).encode())
     digest.update(json.dumps([client.mechanism.name, client.mechanism.settings()], sort_keys=True).encode())
-    for name, value in sorted(client.state_dict().items()):
+    _take_in(client, digest)
+    return f"client {digest.hexdigest()[:16]}"
+
+
+def head_fingerprint(head: nn.Module | None) -> str:
+    """Which server's half this is."""
+    if head is None:
+        return "none"
+    digest = hashlib.sha256(str(head).encode())
+    _take_in(head, digest)
+    return f"head {digest.hexdigest()[:16]}"
+
+
+def _take_in(module: nn.Module, digest: "hashlib._Hash") -> None:
+    for name, value in sorted(module.state_dict().items()):
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return f"client {digest.hexdigest()[:16]}"
 
 
 @final
@@ -51,13 +68,23 @@ class Store:
     """Finished trials of one client on one set of images; without a folder, in memory alone."""
 
     def __init__(
-        self, folder: Path | None, *, client: str, roles: Roles, n_victims: int, judged_by: str = "nobody"
+        self,
+        folder: Path | None,
+        *,
+        client: str,
+        roles: Roles,
+        n_victims: int,
+        judged_by: str = "nobody",
+        head: str = "none",
     ) -> None:
-        self._folder = folder
+        self._folder, self._head = folder, head
         self._facts = (SCHEMA_VERSION, client, roles.sha256, n_victims, judged_by)
         self._held: dict[tuple[str, int], Outcome] = {}
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise RunError(f"cannot make {folder}: {reason(error)}") from None
 
     def get(self, trial: Trial | Inquiry, seed: int) -> Outcome | None:
         """The finished trial, if there is one of exactly this kind."""
@@ -68,9 +95,9 @@ class Store:
             words = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
             if words["fingerprint"] != self._fingerprint(trial, seed):
                 return None
-            with np.load(place.with_suffix(".npz"), allow_pickle=False) as file:
+            with place.with_suffix(".npz").open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {name: torch.from_numpy(file[name]) for name in file.files}
-        except (OSError, json.JSONDecodeError, KeyError, ValueError):
+        except (OSError, EOFError, KeyError, ValueError, BadZipFile):
             return None  # unfinished or damaged: run it again
         return _outcome(words, arrays)
 
@@ -97,6 +124,7 @@ class Store:
             "right": outcome.mean("right"),
             "health": asdict(outcome.health),
             "seconds": outcome.seconds,
+            "judge_seconds": outcome.judge_seconds,
             "peak_memory_mb": outcome.peak_memory_mb,
         }
         write_text(place.with_suffix(".json"), json.dumps(words, indent=2, ensure_ascii=False) + "\n")
@@ -114,7 +142,8 @@ class Store:
         return self._folder / f"{trial.slug}-seed{seed}"
 
     def _fingerprint(self, trial: Trial | Inquiry, seed: int) -> str:
-        facts = (*self._facts, repr(trial.attack), repr(trial.threat), seed)
+        half = (self._head,) if trial.threat.head_known else ()
+        facts = (*self._facts, repr(trial.attack), repr(trial.threat), *half, seed)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
@@ -125,4 +154,5 @@ def _outcome(words: dict[str, object], arrays: dict[str, torch.Tensor]) -> Outco
         index, mse = arrays["index"].tolist(), arrays["mse"].tolist()
         samples = Samples(tuple(index), tuple(mse), arrays["x"], arrays["x_hat"])
     health = Health(**words["health"])  # type: ignore[arg-type]
-    return Outcome(scores, health, words["seconds"], words["peak_memory_mb"], samples)  # type: ignore[arg-type]
+    judging = words.get("judge_seconds", 0.0)  # trials of older versions do not tell
+    return Outcome(scores, health, words["seconds"], words["peak_memory_mb"], samples, judging)  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ class Outcome:
     seconds: float
     peak_memory_mb: float | None
     samples: Samples | None
+    judge_seconds: float = 0.0  # beside `seconds`: training who looked at the reconstructions, and looking
 
     def mean(self, metric: str) -> float | None:
         """Mean over the victims; None where there is no such score."""
@@ -50,17 +51,22 @@ def run_trial(
     trial: Trial, scene: Scene, *, seed: int, watch: Watch | None = None, state: Path | None = None
 ) -> Outcome:
     """Fit the attack on what its threat model grants, then invert and score every victim."""
+    trained = 0.0 if scene.judges is None else scene.judges.prepare(insider=trial.threat.insider, watch=watch)
     began, device = _begin(scene)
     inverter = trial.attack.fit(_known(trial, scene, seed), seed=seed, watch=watch, state=state)
-    scores, painted = [], []
+    scores, painted, looking = [], [], 0.0
     for rows in scene.victims.chunks():
         x_hat = inverter(scene.victims.observe(rows, trial.threat, seed=seed))
-        judged = scene.victims.judge(rows, x_hat, trial.threat, scene.judges) if scene.judges else {}
-        scores.append(scene.victims.score(rows, x_hat) | judged)
+        scores.append(scene.victims.score(rows, x_hat))
         painted.append(to_pixels(x_hat))
+        if scene.judges is not None:
+            looked = time.monotonic()
+            scores[-1] |= scene.victims.judge(rows, x_hat, trial.threat, scene.judges)
+            looking += time.monotonic() - looked
+    seconds, peak = time.monotonic() - began - looking, _peak_memory(device)
     joined = {name: torch.cat([part[name] for part in scores]) for name in scores[0]}
     samples = _samples(scene.victims, joined["mse"], torch.cat(painted)) if scene.keep_samples else None
-    return Outcome(joined, inverter.health, time.monotonic() - began, _peak_memory(device), samples)
+    return Outcome(joined, inverter.health, seconds, peak, samples, trained + looking)
 
 
 def run_inquiry(
