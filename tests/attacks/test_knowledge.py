@@ -32,6 +32,16 @@ def test_a_white_box_holds_the_client_and_a_black_box_does_not():
     assert known(Threat(Box.BLACK)).client is None
 
 
+@pytest.mark.parametrize("threat", [Threat(), Threat(Box.BLACK), Threat(Box.BLACK, releases=4)])
+def test_pairs_answer_but_do_not_lead_to_the_client(threat):
+    held = known(threat)
+    for pairs in (held.pairs, held.selection):
+        assert pairs._oracle.client is None
+        drawn = pairs.first(3, source=SeededSource(0))
+        wanted = oracle_of(WORLD.client()).release(drawn.x, source=SeededSource(0), releases=threat.releases)
+        assert torch.equal(drawn.seen.z_sent, wanted)
+
+
 def test_an_insider_holds_the_training_images_too():
     assert len(known(Threat()).auxiliary) == 50
     assert len(known(Threat(insider=True)).auxiliary) == 80

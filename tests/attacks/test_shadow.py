@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from splitveil.attacks import Box, Course, DecoderAttack, Family, Knowledge, ShadowAttack, Threat, grant, oracle_of
 from splitveil.check import UsageError
 from splitveil.fitting import Plan
-from splitveil.mechanisms import Gaussian
+from splitveil.mechanisms import Gaussian, Identity
 from splitveil.networks import small_cnn, vit
 from splitveil.randomness import SeededSource
-from splitveil.split import Normalize, cut
+from splitveil.split import Client, Normalize, cut
 from splitveil.training import Recipe, train
 from worlds.small import row_images, small_split
 
@@ -85,6 +85,42 @@ def test_every_number_of_a_network_is_drawn_anew(reference):
             assert not torch.equal(value, client.state_dict()[name]), name
             assert value.abs().max() < 3, name
     assert torch.equal(next(v for n, v in fresh.items() if n.endswith("std")).flatten(), torch.tensor([0.25]))
+
+
+class Partial(nn.Linear):
+    """Resets its weight and forgets the rest."""
+
+    def __init__(self) -> None:
+        super().__init__(256, 4)
+        self.scale = nn.Parameter(torch.full((4,), 7.0))
+        self.register_buffer("shift", torch.full((4,), 8.0))
+        self.register_buffer("order", torch.tensor([3, 1, 0, 2]))
+
+    def reset_parameters(self) -> None:
+        nn.init.kaiming_uniform_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (super().forward(x) * self.scale + self.shift)[:, self.order]
+
+
+def test_what_a_layer_s_own_reset_leaves_out_is_drawn_anew_too():
+    client = Client(nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.Flatten(), Partial()), Identity())
+    fresh = Family(client).fresh(0)
+    for name in ("weight", "bias", "scale", "shift"):
+        ours, theirs = getattr(fresh.encoder[3], name), getattr(client.encoder[3], name)
+        assert ours.isfinite().all()
+        assert not (ours == theirs).any(), name
+    assert fresh.encoder[3].order.tolist() == [3, 1, 0, 2]
+    assert fresh.encoder[1].running_var.item() == fresh.encoder[1].weight.item() == 1  # as batch norm resets itself
+    assert fresh(torch.rand(2, 1, 16, 16), source=SeededSource(0)).isfinite().all()
+
+
+@pytest.mark.parametrize("hidden", [torch.ones(3), [torch.ones(3)], {"a": (torch.ones(3),)}, [nn.Linear(2, 2)]])
+def test_numbers_that_cannot_be_drawn_anew_are_refused(hidden):
+    encoder = nn.Sequential(nn.Flatten())
+    encoder[0].secret = hidden
+    with pytest.raises(UsageError, match=r"may not see '0\.secret' of the encoder"):
+        Family(Client(encoder, Identity()))
 
 
 def test_with_the_server_s_head_the_shadow_speaks_the_victim_s_language(split):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from splitveil.attacks.family import Family
-from splitveil.attacks.oracle import Oracle
+from splitveil.attacks.oracle import Oracle, SealedOracle
 from splitveil.attacks.pairs import PairSource, QueriedPairs, RecordedPairs
 from splitveil.attacks.threat import Box, Threat
 from splitveil.check import UsageError
@@ -60,7 +60,7 @@ def grant(
     if threat.box is Box.QUERY_FREE:
         family = None if oracle.client is None else Family(oracle.client)
         return Knowledge(threat, own, n_classes, None, None, None, family, half)
-    pairs, choosing = _ask(threat, oracle, own, selection, seed)
+    pairs, choosing = _ask(threat, SealedOracle(oracle), own, selection, seed)  # pairs never lead to the client
     client = oracle.client if threat.box is Box.WHITE else None
     return Knowledge(threat, own, n_classes, pairs, choosing, client, head=half)
 

@@ -88,6 +88,20 @@ class CallableOracle(Oracle):
         return not torch.equal(self._ask(x), self._ask(x))
 
 
+@final
+class SealedOracle(Oracle):
+    """The answers of another oracle, and no way to its client."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._release, self._is_random = oracle.release, oracle.is_random
+
+    def release(self, x: Images, *, source: NoiseSource, releases: int = 1) -> Releases:
+        return self._release(x, source=source, releases=releases)
+
+    def is_random(self, x: Images) -> bool:
+        return self._is_random(x)
+
+
 def oracle_of(client: object) -> Oracle:
     """An oracle for a client, for an encoder without a mechanism, or for any function from images to features."""
     if isinstance(client, Client):
