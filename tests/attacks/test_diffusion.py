@@ -163,6 +163,7 @@ def test_what_is_measured_does_not_depend_on_how_many_images_are_held_at_once(mo
 
 def test_whoever_watches_can_end_it_among_the_victims_and_it_goes_on_there(tmp_path, monkeypatch):
     monkeypatch.setattr(diffusion, "PIXELS", {"cpu": 64 * 2 * 3})  # three victims at once
+    monkeypatch.setattr(diffusion, "N_OWN", 12)
     known, state = held(WORLD), tmp_path / "trial.fit"
     seen = Seen(oracle_of(WORLD.client()).release(WORLD.part(7, 1).images(), source=SeededSource(0)))
     wanted = BRIEF.fit(known, seed=0)(seen)

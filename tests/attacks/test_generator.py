@@ -7,9 +7,21 @@ import torch
 from torch import nn
 
 from splitveil import fitting
-from splitveil.attacks import GeneratorAttack, Health, Inverter, Knowledge, Ridge, Seen, Threat, grant, oracle_of
+from splitveil.attacks import (
+    GeneratorAttack,
+    Health,
+    Inverter,
+    Knowledge,
+    Ridge,
+    Seen,
+    Threat,
+    generator,
+    grant,
+    oracle_of,
+)
 from splitveil.attacks.adversarial import Duel, energy_distance, wasserstein
 from splitveil.attacks.base import Course
+from splitveil.attacks.descent import Descent
 from splitveil.attacks.latent import Calibrated
 from splitveil.attacks.refinement import some
 from splitveil.fitting import Fitted, Plan
@@ -148,3 +160,19 @@ def test_it_goes_on_where_it_was_interrupted_with_the_critic_it_had(attack, tmp_
     assert steps[0] > 2
     seen = Seen(oracle_of(WORLD.client()).release(WORLD.part(3, 1).images(), source=SeededSource(0)))
     torch.testing.assert_close(again(seen), whole(seen), atol=1e-5, rtol=0)
+
+
+def test_no_search_is_repeated_and_its_health_is_the_generator_s(tmp_path, monkeypatch):
+    monkeypatch.setattr(generator, "N_OWN", 20)
+    plan = Plan(steps=8, lr=2e-3, ema=0.5, check_every=2, warmup=1)
+    quick = replace(LATENT, width=4, batch=8, plan=plan, steps=4, restarts=1, n_tuned=4)
+    known, state = held(), tmp_path / "trial.fit"
+    first = quick.fit(known, seed=0, state=state)
+    monkeypatch.setattr(Descent, "run", None)  # whoever searches fails
+    again = quick.fit(known, seed=0, state=state)
+    assert again.health == first.health
+    assert first.health.still_falling
+    assert first.health.steps >= 8
+    seen = Seen(oracle_of(WORLD.client()).release(WORLD.part(3, 1).images(), source=SeededSource(0)))
+    with pytest.raises(TypeError):
+        again(seen)
