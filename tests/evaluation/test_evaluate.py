@@ -1,5 +1,6 @@
 """Evaluations: what they report, that they resume, and that they raise their flags."""
 
+import errno
 import json
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,7 @@ from splitveil.attacks import (
     refinement,
 )
 from splitveil.bounds import MSE, Bound, Kind, Parts, Side, bounds_of, known_prior, look
-from splitveil.check import UsageError
+from splitveil.check import RunError, UsageError
 from splitveil.data import Part
 from splitveil.evaluation import Result, Roles, Suite, Trial, evaluate
 from splitveil.evaluation.flags import FlagName
@@ -210,6 +211,18 @@ def test_a_damaged_trial_is_run_again(tmp_path, suffix, how):
     place.write_bytes(b"damaged" if how == "overwritten" else place.read_bytes()[:-30])
     assert rerun(tmp_path)
     assert not rerun(tmp_path)
+
+
+def test_a_disk_that_refuses_a_trial_is_told_in_one_line(tmp_path, monkeypatch):
+    def full(samples, path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("splitveil.evaluation.store.save_grid", full)
+    with pytest.raises(RunError, match=r"cannot write .*seed0.png: No space left on device; free some space"):
+        evaluate(WORLD.client(), RIDGE, ROLES, out=tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="cannot make .*attacks: "):
+        evaluate(WORLD.client(), RIDGE, ROLES, out=tmp_path / "file")
 
 
 def test_changed_settings_of_an_attack_run_again(tmp_path):

@@ -96,10 +96,9 @@ class Store:
             if words["fingerprint"] != self._fingerprint(trial, seed):
                 return None
             with place.with_suffix(".npz").open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                arrays = {name: torch.from_numpy(file[name]) for name in file.files}
-        except (OSError, EOFError, KeyError, ValueError, BadZipFile):
+                return _outcome(words, {name: torch.from_numpy(file[name]) for name in file.files})
+        except (OSError, EOFError, KeyError, TypeError, ValueError, BadZipFile):
             return None  # unfinished or damaged: run it again
-        return _outcome(words, arrays)
 
     def put(self, trial: Trial | Inquiry, seed: int, outcome: Outcome) -> None:
         """Keep a finished trial."""
@@ -111,7 +110,8 @@ class Store:
         if (samples := outcome.samples) is not None:
             arrays |= {"index": np.array(samples.index), "mse": np.array(samples.mse)}
             arrays |= {"x": samples.x.numpy(), "x_hat": samples.x_hat.numpy()}
-            save_grid(samples, place.with_suffix(".png"))
+            with replacing(place.with_suffix(".png")) as fresh:
+                save_grid(samples, fresh)
         with replacing(place.with_suffix(".npz")) as fresh:
             np.savez_compressed(fresh, **arrays)  # type: ignore[arg-type]  # numpy's stub: arrays by name are not flags
         words = {
