@@ -221,7 +221,7 @@ def test_a_disk_that_refuses_a_trial_is_told_in_one_line(tmp_path, monkeypatch):
     with pytest.raises(RunError, match=r"cannot write .*seed0.png: No space left on device; free some space"):
         evaluate(WORLD.client(), RIDGE, ROLES, out=tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="cannot make .*attacks: "):
+    with pytest.raises(RunError, match=r"cannot make .*attacks: "):
         evaluate(WORLD.client(), RIDGE, ROLES, out=tmp_path / "file")
 
 
