@@ -222,8 +222,9 @@ def _show_inferences(result: Result) -> None:
     for name in ("inference", "from", "knowledge", "right [95 %]", "chance", "ceiling", "s", "MB"):
         table.add_column(name, justify="left" if name in ("inference", "from", "knowledge") else "right")
     for each in result.inferences:
+        flags = "".join(f"\n  ⚑ {flag.name}" for flag in each.flags)
         table.add_row(
-            each.name,
+            each.name + flags,
             each.attack or "z_sent",
             each.knowledge,
             f"{each.score.mean:.1%} [{each.score.low:.1%}, {each.score.high:.1%}]",
