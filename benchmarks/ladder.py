@@ -124,6 +124,10 @@ def row(words: argparse.Namespace, work: Path, same: Sequence[Cell]) -> dict[str
         "accuracy": fmean(accuracies) if accuracies else None,
         **means,
         "mse_interval": pooled,
+        "mse_span": {  # of the seeds' own intervals, which every cell has
+            "low": min(r["attack"]["mse"]["low"] for r in results),
+            "high": max(r["attack"]["mse"]["high"] for r in results),
+        },
         "steps": max(r["attack"]["steps"] for r in results),
         "seconds": fmean(r["attack"]["seconds"] for r in results),
         "flags": flags,
@@ -136,17 +140,18 @@ def _pattern(cell: Cell, words: argparse.Namespace) -> str:
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """The table."""
-    head = f"{'σ':>6} {'attack':>9} {'as':>9} {'seeds':>5} {'acc':>6} {'MSE':>8} {'95 % interval':>19}"
+    head = f"{'σ':>6} {'attack':>9} {'as':>9} {'seeds':>5} {'acc':>6} {'MSE':>8} {'95 % interval':>20}"
     print(f"{head} {'SSIM':>6} {'LPIPS':>6} {'leak':>6}")
     for each in rows:
         head = f"{each['noise_std']:>6g} {each['attack']:>9} {'insider' if each['insider'] else 'outsider':>9}"
         if not each["seeds"]:
             print(f"{head} {'not measured':>18}")
             continue
-        span = each["mse_interval"]
-        text = f"[{span['low']:.5f}, {span['high']:.5f}]" if span else "–"
+        span = each["mse_interval"] or each["mse_span"]
+        mark = " " if each["mse_interval"] else "~"  # ~ from the seeds' own intervals
+        text = f"[{span['low']:.5f}, {span['high']:.5f}]{mark}"
         accuracy_text = "–" if each["accuracy"] is None else f"{each['accuracy']:.1%}"
-        numbers = f"{each['mse']:>8.5f} {text:>19} {each['ssim']:>6.3f} {each['lpips']:>6.3f} {each['leak']:>6.3f}"
+        numbers = f"{each['mse']:>8.5f} {text:>20} {each['ssim']:>6.3f} {each['lpips']:>6.3f} {each['leak']:>6.3f}"
         print(f"{head} {len(each['seeds']):>5} {accuracy_text:>6} {numbers}  {', '.join(each['flags'])}")
 
 
