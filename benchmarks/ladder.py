@@ -11,7 +11,6 @@ processes side by side on one device: each small network alone would leave most 
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from ladder_cells import Cell, Client, attack_client, make_trial, pack, train_client, unpack, weights
-from workers import claims, do, run_workers, write
+from workers import claims, do, launch, run_workers, write
 
 from splitveil.cli.runs import environment
 from splitveil.data import read
@@ -169,16 +168,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--steps", type=int, help="at most so many steps of a decoder; the suite's own by default")
     parser.add_argument("--victims", type=int, help="at most so many victims; all by default")
-    parser.add_argument("--work", default=None, help="folder for weights and scores; a temporary one by default")
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--deadline", type=float, help=argparse.SUPPRESS)
-    words = parser.parse_args()
-    if words.worker is not None:
-        worker(words)
-        return
-    words.deadline = time.time() + words.time_budget
-    words.work = words.work or tempfile.mkdtemp(prefix="ladder-")
-    run(words)
+    launch(parser, run, worker, name="ladder")
 
 
 if __name__ == "__main__":

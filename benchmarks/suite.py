@@ -13,7 +13,6 @@ as "not measured".
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 import torch
 from ladder_cells import pack, unpack, weights
 from suite_cells import KINDS, Bounds, Cell, Client, Judge, attack_one, bound_one, prepare_judge, train_one, trials
-from workers import claims, do, run_workers, write
+from workers import claims, do, launch, run_workers, write
 
 from splitveil.cli.runs import environment
 from splitveil.data import read
@@ -212,16 +211,7 @@ def main() -> None:
     parser.add_argument("--attacks", nargs="+", help="only these, by name; all of `full` by default")
     parser.add_argument("--attack-steps", type=int, help="at most so many steps of any attack, for a smoke test")
     parser.add_argument("--victims", type=int, help="at most so many victims; all by default")
-    parser.add_argument("--work", default=None, help="folder for weights and scores; a temporary one by default")
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--deadline", type=float, help=argparse.SUPPRESS)
-    words = parser.parse_args()
-    if words.worker is not None:
-        worker(words)
-        return
-    words.deadline = time.time() + words.time_budget
-    words.work = words.work or tempfile.mkdtemp(prefix="suite-")
-    run(words)
+    launch(parser, run, worker, name="suite")
 
 
 if __name__ == "__main__":

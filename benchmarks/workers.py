@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -95,3 +96,20 @@ def _claim(path: Path) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+Command = Callable[[argparse.Namespace], None]
+
+
+def launch(parser: argparse.ArgumentParser, run: Command, worker: Command, *, name: str) -> None:
+    """Read the words and be what they say: the one who starts the workers, or one of them."""
+    parser.add_argument("--work", default=None, help="folder for weights and scores; a temporary one by default")
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--deadline", type=float, help=argparse.SUPPRESS)
+    words = parser.parse_args()
+    if words.worker is not None:
+        worker(words)
+        return
+    words.deadline = time.time() + words.time_budget
+    words.work = words.work or tempfile.mkdtemp(prefix=f"{name}-")
+    run(words)

@@ -1,7 +1,5 @@
 """A live adversary: its value and gradient, what it does to an encoder, and that a stop leaves no trace."""
 
-import signal
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,10 @@ from splitveil.check import UsageError
 from splitveil.mechanisms import Gaussian
 from splitveil.regularizers.adversary import Adversary
 from splitveil.regularizers.base import Step
-from splitveil.training import Recipe, Report, Term, Trained, Watcher, Weight, train
+from splitveil.training import Recipe, Term, Trained, Weight, train
 from splitveil.types import Sent
 from worlds.small import small_images, small_split
+from worlds.stopping import StopAfter
 
 RECIPE = Recipe(epochs=4, batch_size=24, lr=0.05, warmup_epochs=0)
 
@@ -125,20 +124,6 @@ def test_it_needs_a_step_of_its_own_at_least() -> None:
         Adversary(steps=0)
 
 
-class _StopAfter(Watcher):
-    def __init__(self, epochs: int) -> None:
-        self.left = epochs
-
-    def step(self, report: Report) -> None: ...
-
-    def epoch(self, report: Report, record: Mapping[str, Any]) -> None:
-        self.left -= 1
-        if self.left == 0:
-            signal.raise_signal(signal.SIGINT)
-
-    def note(self, line: str) -> None: ...
-
-
 def _run(weight: float, recipe: Recipe = RECIPE, **options: Any) -> Trained:
     terms = [Term("adversary", Adversary(lr=3e-3), Weight(weight))]
     split = small_split(mechanism=Gaussian(std=0.1))
@@ -147,7 +132,7 @@ def _run(weight: float, recipe: Recipe = RECIPE, **options: Any) -> Trained:
 
 def test_a_stopped_and_resumed_run_ends_in_the_same_weights(tmp_path: Path) -> None:
     whole = _run(0.3, out=tmp_path / "whole")
-    assert _run(0.3, out=tmp_path / "parts", watcher=_StopAfter(2)).stopped == "interrupted"
+    assert _run(0.3, out=tmp_path / "parts", watcher=StopAfter(2)).stopped == "interrupted"
     resumed = _run(0.3, out=tmp_path / "parts", resume=True)
     one, other = ({**t.split.client.state_dict(), **t.split.server.state_dict()} for t in (whole, resumed))
     assert all(torch.equal(value, other[name]) for name, value in one.items())

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from splitveil.data import Augment
 from splitveil.mechanisms import Gaussian
 from splitveil.regularizers.base import Penalty, Progress, Regularizer, Step
 from splitveil.split import Split
-from splitveil.training import Recipe, Report, Term, Trained, Watcher, Weight, accuracy, train
+from splitveil.training import Recipe, Report, Term, Trained, Weight, accuracy, train
 from worlds.small import small_images, small_split
+from worlds.stopping import StopAfter
 
 
 class Size(Regularizer):
@@ -37,22 +37,6 @@ class Size(Regularizer):
 
     def end_epoch(self, progress: Progress) -> None:
         self.epochs += 1
-
-
-class StopAfter(Watcher):
-    """Presses Ctrl-C after so many epochs."""
-
-    def __init__(self, epochs: int) -> None:
-        self.left = epochs
-
-    def step(self, report: Report) -> None: ...
-
-    def epoch(self, report: Report, record: Mapping[str, Any]) -> None:
-        self.left -= 1
-        if self.left == 0:
-            signal.raise_signal(signal.SIGINT)
-
-    def note(self, line: str) -> None: ...
 
 
 RECIPE = Recipe(epochs=4, batch_size=16, lr=0.1, augment=Augment(crop=1, flip=False), warmup_epochs=1)

@@ -11,10 +11,26 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
-from splitveil import __version__
 from splitveil.check import RunError, SplitVeilError
 from splitveil.cli.catalog import Catalog
 from splitveil.cli.memory import app as memory_app
+from splitveil.cli.options import (
+    ConfigFile,
+    Device,
+    Json,
+    Out,
+    Overrides,
+    PieceBudget,
+    Quiet,
+    Releases,
+    RunDirectory,
+    Seed,
+    Seeds,
+    SuiteName,
+    TimeBudget,
+    Undefended,
+    Version,
+)
 
 MISUSE: Any = typer.BadParameter.__base__  # click's UsageError, which some versions of typer bring themselves
 INTERRUPTED = 130  # what typer makes of Ctrl-C
@@ -33,34 +49,6 @@ data_app = typer.Typer(help="Look at image sets.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.add_typer(memory_app, name="memory")
 app.add_typer(data_app, name="data")
-
-ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="YAML file; see `splitveil config show`.")]
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", "-s", metavar="A.B=C", help="One setting; may be repeated.")
-]
-Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to. Default: the next free runs/NNN.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything random (training.seed).")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
-TimeBudget = Annotated[float | None, typer.Option("--time-budget", help="Seconds; ends cleanly with what it has.")]
-PieceBudget = Annotated[float | None, typer.Option("--time-budget", help="Seconds; then exit 3, to be called again.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
-SuiteName = Annotated[str, typer.Option("--suite", help="cheap (a minute on two cores), standard or full.")]
-Releases = Annotated[str | None, typer.Option("--queries", metavar="T,…", help="Plot leak by releases of one input.")]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many attack seeds.")]
-Undefended = Annotated[
-    Path | None, typer.Option("--undefended", metavar="RUN", help="An undefended run that was attacked by this suite.")
-]
-RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory made by `splitveil train`.")]
-
-
-def _version(asked: bool | None) -> None:
-    if asked:
-        typer.echo(f"splitveil {__version__}")
-        raise typer.Exit
-
-
-Version = Annotated[bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
 
 
 @app.callback()
@@ -134,9 +122,7 @@ def attack(
     attack: Annotated[list[str] | None, typer.Option("--attack", help="Only this one; may be repeated.")] = None,
     queries: Releases = None,
     seeds: Seeds = 1,
-    time_budget: Annotated[
-        float | None, typer.Option("--time-budget", help="Seconds; then exit 3 and go on later.")
-    ] = None,
+    time_budget: PieceBudget = None,
     undefended: Undefended = None,
     device: Device = "auto",
     json: Json = False,

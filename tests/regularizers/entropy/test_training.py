@@ -1,8 +1,7 @@
 """Every surrogate in the training loop: it is charged, it protects, and a stop leaves no trace."""
 
-import signal
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from splitveil.regularizers import entropy
 from splitveil.regularizers.base import Regularizer
 from splitveil.regularizers.entropy import KeepAccuracy
 from splitveil.split import Split
-from splitveil.training import Recipe, Report, Term, Trained, Watcher, Weight, train
+from splitveil.training import Recipe, Term, Trained, Weight, train
 from worlds.small import small_images, small_split
+from worlds.stopping import StopAfter
 
 MAKERS: dict[str, Callable[[], Regularizer]] = {
     "plain": entropy.plain,
@@ -38,20 +38,6 @@ MAKERS: dict[str, Callable[[], Regularizer]] = {
 RECIPE = Recipe(epochs=4, batch_size=24, lr=0.05, warmup_epochs=0)
 
 
-class _StopAfter(Watcher):
-    def __init__(self, epochs: int) -> None:
-        self.left = epochs
-
-    def step(self, report: Report) -> None: ...
-
-    def epoch(self, report: Report, record: Mapping[str, Any]) -> None:
-        self.left -= 1
-        if self.left == 0:
-            signal.raise_signal(signal.SIGINT)
-
-    def note(self, line: str) -> None: ...
-
-
 def _run(name: str, *, weight: float = 0.5, **options: Any) -> Trained:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the literal presets warn
@@ -66,7 +52,7 @@ def _weights(split: Split) -> list[Tensor]:
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_stopped_and_resumed_run_ends_in_the_same_weights(name: str, tmp_path: Path) -> None:
     whole = _run(name, out=tmp_path / "whole")
-    stopped = _run(name, out=tmp_path / "parts", watcher=_StopAfter(2))
+    stopped = _run(name, out=tmp_path / "parts", watcher=StopAfter(2))
     assert stopped.stopped == "interrupted"
     resumed = _run(name, out=tmp_path / "parts", resume=True)
     assert resumed.stopped is None

@@ -1,0 +1,36 @@
+"""Options that several commands share, each with its one line of help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from splitveil import __version__
+
+ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="YAML file; see `splitveil config show`.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", "-s", metavar="A.B=C", help="One setting; may be repeated.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to. Default: the next free runs/NNN.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything random (training.seed).")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+TimeBudget = Annotated[float | None, typer.Option("--time-budget", help="Seconds; ends cleanly with what it has.")]
+PieceBudget = Annotated[float | None, typer.Option("--time-budget", help="Seconds; then exit 3, to be called again.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+SuiteName = Annotated[str, typer.Option("--suite", help="cheap (a minute on two cores), standard or full.")]
+Releases = Annotated[str | None, typer.Option("--queries", metavar="T,…", help="Plot leak by releases of one input.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many attack seeds.")]
+Undefended = Annotated[
+    Path | None, typer.Option("--undefended", metavar="RUN", help="An undefended run that was attacked by this suite.")
+]
+RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory made by `splitveil train`.")]
+
+
+def _version(asked: bool | None) -> None:
+    if asked:
+        typer.echo(f"splitveil {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
