@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from references.official import python2_pickle
@@ -111,6 +111,7 @@ def test_memory_bomb_is_refused(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(0, 255))
+@example(place=0.23828125, flip=41)  # an escape that does not exist
 def test_damage_anywhere_is_told_or_gives_plain_values(tmp_path: Path, place: float, flip: int) -> None:
     content = bytearray(python2_pickle(CONTENT))
     cut = int(place * len(content))

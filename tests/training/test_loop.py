@@ -94,7 +94,7 @@ def test_an_epoch_leaves_no_tensor_behind() -> None:
 
     recipe = Recipe(epochs=6, batch_size=16, lr=0.1)
     run(recipe, regularizers=[Term("size", Size(), Weight(0.1))], watcher=Counting(0))
-    assert alive[1] == alive[-1]
+    assert alive[-1] <= alive[1]  # fewer: what an earlier test left was freed meanwhile
 
 
 def test_other_images_than_the_run_began_with_are_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import io
 import math
 import pickle
 import pickletools
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,10 @@ def read_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in a pickle: text keys; values are numbers, text, lists and arrays. Anything else is refused."""
     try:
         stream = path.read_bytes()
-        _check_memo(stream)
-        content = _plain(_Reader(io.BytesIO(stream), encoding="latin-1").load())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # what a damaged escape gives: the damage is told below
+            _check_memo(stream)
+            content = _plain(_Reader(io.BytesIO(stream), encoding="latin-1").load())
     except OSError as error:
         raise bad_file(path, f"cannot be read ({error.strerror})") from error
     except NONSENSE as error:
