@@ -15,6 +15,7 @@ Sources: Karras et al. 2022 (training, schedule); Chung et al. 2023 (posterior s
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import final
 
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need, Watch
 from splitveil.attacks.channel import Channel, Heard, channel_of
 from splitveil.attacks.descent import clock
-from splitveil.attacks.keeping import beside, keeping, once
+from splitveil.attacks.keeping import beside, keeping, learned_once, once, shared
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.pairs import Pairs, Seen
 from splitveil.attacks.views import view
@@ -91,7 +92,7 @@ class DiffusionAttack(Attack):
         return keeping(sampled, course.state, each=sampler.inputs_at_once(self.samples))
 
     def learn(self, known: Knowledge, selection: Images, course: Course) -> Fitted:
-        """A denoiser fitted on the auxiliary images."""
+        """A denoiser fitted on the auxiliary images, the same for every client: beside the fit, it is fitted once."""
         part, seed, device = known.auxiliary, course.seed, selection.device
         network = self._build(part.images(slice(min(len(part), 4 * N_OWN))), seed)
         order = Shuffled(len(part), size=self.batch, seed=seed, device=device)
@@ -102,15 +103,11 @@ class DiffusionAttack(Attack):
 
         plan = replace(self.plan, bfloat16=device.type == "cuda", channels_last=True)
         sample = (part.images(order(0)), torch.ones(order.size, device=device))
-        return fit(
-            network,
-            loss=loss,
-            score=lambda net: _denoising(net, selection, SeededSource(seed, "score")),
-            plan=plan,
-            progress=course.watch,
-            state=course.state,
-            sample=sample,
-        )
+        score = lambda net: _denoising(net, selection, SeededSource(seed, "score"))  # noqa: E731
+        run = partial(fit, network, loss=loss, score=score, plan=plan, progress=course.watch, sample=sample)
+        facts = (self.width, self.batch, self.plan, seed)
+        place = shared(course.state, kind="denoiser", facts=facts, learned_from=part, scored_on=selection)
+        return learned_once(course.state, place, lambda state: run(state=state))
 
     def _build(self, x: Images, seed: int) -> Denoiser:
         with torch.random.fork_rng(devices=[]):

@@ -13,6 +13,7 @@ Sources: Gulrajani et al. 2017; Bora et al. 2017 (latent search); Dhar et al. 20
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, final
 
 import torch
@@ -23,7 +24,7 @@ from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
 from splitveil.attacks.canvas import gaussian_canvas
 from splitveil.attacks.channel import Channel, channel_of
 from splitveil.attacks.descent import Descent
-from splitveil.attacks.keeping import beside, keeping
+from splitveil.attacks.keeping import beside, keeping, learned_once, shared
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.latent import Calibrated, LatentCanvas, Restarted, fit_affine, guess_latent
 from splitveil.attacks.pairs import Pairs, Seen
@@ -92,7 +93,10 @@ class GeneratorAttack(Attack):
         return self._fed(known, course) if self.mode == "decoder" else self._searched(known, course)
 
     def learn(self, known: Knowledge, real: Images, course: Course) -> Fitted:
-        """A generator of images like the auxiliary ones; scored by its energy distance to `real`."""
+        """A generator of images like the auxiliary ones, the same for every client: beside the fit, it is fitted once.
+
+        It is scored by its energy distance to `real`.
+        """
         part, seed, device = known.auxiliary, course.seed, real.device
         image_shape = part.image_shape
         with torch.random.fork_rng(devices=[]):
@@ -116,7 +120,10 @@ class GeneratorAttack(Attack):
 
         score = lambda network: energy_distance(network(dreamed), real)  # noqa: E731
         plan = replace(self.plan or PLANS["latent"], momentum=0.0)
-        return fit(duel, loss=loss, score=score, plan=plan, progress=course.watch, state=course.state)
+        facts = (self.latent, self.width, self.batch, self.rounds, plan, self.critic_lr, seed)
+        place = shared(course.state, kind="generator", facts=facts, learned_from=part, scored_on=real)
+        run = partial(fit, duel, loss=loss, score=score, plan=plan, progress=course.watch)
+        return learned_once(course.state, place, lambda state: run(state=state))
 
     def _searched(self, known: Knowledge, course: Course) -> Inverter:
         assert known.pairs is not None and known.selection is not None and known.client is not None  # noqa: PT018

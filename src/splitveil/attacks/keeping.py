@@ -2,8 +2,10 @@
 
     <state>.<name>                              what was chosen on selection images
     <state>.<what was seen, hashed>.answer      the answers to one piece of the victims
+    prior-<kind>-<facts, hashed>.fit            what was learned of images alone: it is the same for every client
 
-All of it is removed with the fit when the trial is finished; a damaged file is found again by finding it anew.
+All but priors is removed with the fit when the trial is finished: a prior serves whatever attack of the folder comes
+next with the same images, seed and settings. A damaged file is found again by finding it anew.
 """
 
 import hashlib
@@ -16,6 +18,8 @@ from torch import Tensor
 
 from splitveil.attacks.base import Health, Inverter
 from splitveil.attacks.pairs import Seen
+from splitveil.data import Part
+from splitveil.fitting import Fitted
 from splitveil.types import Images
 from splitveil.writing import read_tensors, write_tensors
 
@@ -57,6 +61,31 @@ def once(place: Path | None, find: Callable[[], Found], *, device: torch.device)
     return found
 
 
+def shared(state: Path | None, *, kind: str, facts: object, learned_from: Part, scored_on: Images) -> Path | None:
+    """Where a prior of these images is kept; `facts` are its seed and all settings that it depends on."""
+    if state is None:
+        return None
+    digest = hashlib.blake2b(repr((facts, learned_from.image_shape)).encode(), digest_size=8)
+    for key in learned_from.fingerprints():
+        digest.update(key)
+    _take_in(scored_on.mul(255).round().byte(), digest)  # exact: images are stored so
+    return state.with_name(f"prior-{kind}-{digest.hexdigest()}.fit")
+
+
+def learned_once(state: Path | None, place: Path | None, learn: Callable[[Path | None], Fitted]) -> Fitted:
+    """What `learn` ends with, called with the file that its fit goes on from; a finished fit is left at `place`.
+
+    In flight it is at `state`, which is its own: attacks that run at the same time do not write one file.
+    """
+    if state is None or place is None:
+        return learn(None)
+    if place.exists():
+        return learn(place)
+    fitted = learn(state)
+    state.replace(place)
+    return fitted
+
+
 def pieces(seen: Seen, each: int) -> list[Seen]:
     """What was seen, `each` inputs at a time."""
     rows = [slice(i, i + each) for i in range(0, seen.z_sent.shape[1], each)]
@@ -72,6 +101,10 @@ def _fingerprint(seen: Seen) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for tensor in (seen.z_sent, seen.y):
         if tensor is not None:
-            digest.update(str(tuple(tensor.shape)).encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            _take_in(tensor, digest)
     return digest.hexdigest()
+
+
+def _take_in(tensor: Tensor, digest: hashlib.blake2b) -> None:
+    digest.update(str(tuple(tensor.shape)).encode())
+    digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
