@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from splitveil.attacks import Gallery, Recognition, chance_of_finding
+from splitveil.attacks import Gallery, Recognition, chance_of_finding, recognition
 from splitveil.check import UsageError
 from splitveil.fitting import Plan
 from worlds.small import row_images
@@ -60,6 +60,36 @@ def test_a_damaged_judge_is_trained_anew(tmp_path):
     again = brief.fit(DATA.train, DATA.selection, n_classes=3, kept=place, watch=checks.append)
     assert checks
     assert torch.equal(first.logits(x), again.logits(x))
+
+
+@pytest.mark.parametrize("batch", [32, 50, 500])
+def test_every_step_gives_the_network_what_was_recorded(batch, monkeypatch):
+    given, sampled = [], []
+    fit = recognition.fit
+
+    def watched(network, **options):
+        sampled.extend(options["sample"])
+        network.register_forward_pre_hook(lambda net, inputs: given.append(inputs) if net.training else None)
+        return fit(network, **options)
+
+    monkeypatch.setattr(recognition, "fit", watched)
+    brief = Recognition(batch=batch, plan=Plan(steps=6, check_every=3))
+    brief.fit(DATA.train, DATA.selection, n_classes=3)
+    (sample,) = sampled
+    assert len(sample) == min(batch, 120)
+    assert len(given) == 6
+    for (x,) in given:
+        assert (x.shape, x.dtype, x.device, x.stride()) == (sample.shape, sample.dtype, sample.device, sample.stride())
+        assert x.data_ptr() != sample.data_ptr()  # a replay reads the sample's memory: it is nobody else's
+
+
+def test_it_compares_images_through_a_recorded_network():
+    """A recording replaces the whole network's forward and works in training alone."""
+    brief = Recognition(batch=32, plan=Plan(steps=2, check_every=2))
+    recognizer, x = brief.fit(DATA.train, DATA.selection, n_classes=3), DATA.victims.images()
+    wanted = recognizer.embed(x)
+    recognizer._network.forward = None  # whoever calls it fails
+    assert torch.equal(recognizer.embed(x), wanted)
 
 
 def test_images_without_labels_teach_nothing():

@@ -66,10 +66,11 @@ class Recognition:
         order = Shuffled(len(part), size=self.batch, seed=seed, device=part.device)
         chosen = selection.take(min(N_SCORED, len(selection)))
 
+        def views(step: int) -> Images:
+            return view(part.images(order(step)), SeededSource(seed, "recognition", step))
+
         def loss(network: nn.Module, step: int) -> Tensor:
-            rows = order(step)
-            x = view(part.images(rows), SeededSource(seed, "recognition", step))
-            return F.cross_entropy(network(x).float(), part.labels[rows], label_smoothing=SMOOTHING)
+            return F.cross_entropy(network(views(step)).float(), part.labels[order(step)], label_smoothing=SMOOTHING)
 
         def score(network: nn.Module) -> Tensor:
             recognizer = Recognizer(network)
@@ -77,7 +78,7 @@ class Recognition:
 
         plan = replace(self.plan, bfloat16=part.device.type == "cuda", channels_last=True)
         state = None if kept is None else kept.with_name(f"{kept.name}.{_short(facts)}.fit")
-        fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch, state=state)
+        fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch, state=state, sample=(views(0),))
         if kept is not None and state is not None:
             words = {"facts": facts, "seconds": str(fitted.checks[-1].seconds)}
             write_tensors(kept, fitted.network.state_dict(), words)
