@@ -62,15 +62,18 @@ def cells(seeds: int) -> list[Cell]:
     return [cell for *_, cell in sorted(order, key=lambda entry: (entry[0], entry[1] > 7, entry[2], entry[1]))]
 
 
-def compared(seeds: int, **where: Any) -> list[Cell]:
+def compared(seeds: int, weight: float = WEIGHTS[0], **where: Any) -> list[Cell]:
     """The groupings to compare in one other place, with noise alone."""
     pairs = itertools.product(range(seeds), COMPARED)
-    return [Cell(name, WEIGHTS[0] if name != "noise" else 0.0, 0.1, seed, **where) for seed, name in pairs]
+    return [Cell(name, weight if name != "noise" else 0.0, 0.1, seed, **where) for seed, name in pairs]
 
 
 def batch_cells(seeds: int) -> list[Cell]:
-    """Small and large batches: a class has three members in a batch of 32, a hundred in one of 1,024."""
-    return [cell for batch in (128, 1024, 512, 32) for cell in compared(seeds, batch=batch)]
+    """Small and large batches: a class has three members in a batch of 32, a hundred in one of 1,024.
+
+    The longest first; 512 is the frontier's own. At its strongest weight, where groupings may differ most.
+    """
+    return [cell for batch in (32, 128, 1024) for cell in compared(seeds, max(WEIGHTS), batch=batch)]
 
 
 def cut_cells(seeds: int) -> list[Cell]:

@@ -21,7 +21,20 @@ from typing import Any
 
 import torch
 from ladder_cells import pack, unpack, weights
-from suite_cells import KINDS, Bounds, Cell, Client, Judge, attack_one, bound_one, prepare_judge, train_one, trials
+from suite_cells import (
+    KINDS,
+    PRIORS,
+    Bounds,
+    Cell,
+    Client,
+    Judge,
+    attack_one,
+    bound_one,
+    prepare_judge,
+    source_of,
+    train_one,
+    trials,
+)
 from workers import claims, do, launch, run_workers, write
 
 from splitveil.cli.runs import environment
@@ -83,9 +96,21 @@ def worker(words: argparse.Namespace) -> None:
         if isinstance(job, Client | Judge):
             return True
         judged = all(_is_trained(Judge(insider), work) for insider in (True, False))
-        return weights(job.client, work).exists() and (isinstance(job, Bounds) or judged)  # type: ignore[arg-type]
+        is_trained = weights(job.client, work).exists()  # type: ignore[arg-type]
+        return is_trained and (isinstance(job, Bounds) or (judged and is_prepared(job, words, work)))
 
     do(claims(lambda: open_jobs(words, work), is_ready, words), measure, words)
+
+
+def is_prepared(cell: Cell, words: argparse.Namespace, work: Path) -> bool:
+    """Whether what this cell shares with others is there, or its own to make."""
+    if (source := source_of(cell.each)) is not None:
+        return (words.out / f"{Cell(cell.client, source).slug}.json").exists()
+    kind = PRIORS.get(cell.each.attack.name)
+    if kind is None or any(work.glob(f"prior-{kind}-*.fit")):
+        return True
+    makers = [job for job in jobs(words) if isinstance(job, Cell) and job.each.attack.name == cell.each.attack.name]
+    return cell == makers[0] or (work / f"{makers[0].slug}.failed").exists()
 
 
 def command_line() -> str:
@@ -205,12 +230,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--clients", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--surrogate", default="slots", help="as `splitveil list regularizers` names it")
-    parser.add_argument("--surrogate-weight", type=float, default=0.15)
+    parser.add_argument("--surrogate-weight", type=float, default=0.4)
     parser.add_argument("--adversary-weight", type=float, default=0.3)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--attacks", nargs="+", help="only these, by name; all of `full` by default")
     parser.add_argument("--attack-steps", type=int, help="at most so many steps of any attack, for a smoke test")
     parser.add_argument("--victims", type=int, help="at most so many victims; all by default")
+    parser.add_argument("--searched", type=int, default=1000, help="the same for attacks that take long for each")
     launch(parser, run, worker, name="suite")
 
 

@@ -1,8 +1,9 @@
 """What the table of the whole suite is made of: a client, a judge, a client's bounds, one trial, one inquiry."""
 
 import argparse
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 from ladder_cells import head_weights, make_split, train_client, weights
 from safetensors.torch import load_file
 
-from splitveil.attacks import Attack, Recognition, Ridge, Threat
+from splitveil.attacks import Attack, Box, Recognition, Ridge, Threat
 from splitveil.bounds import bounds_of
 from splitveil.data import ImageSet
 from splitveil.evaluation import Inquiry, Suite, Trial, evaluate, full
@@ -25,6 +26,39 @@ from splitveil.training import Term, Weight
 KINDS = ("noise", "surrogate", "adversary")
 RELEASES = (1, 16)  # of one input, that the bounds are for
 COUNTS = ("steps", "samples", "restarts", "n_tuned")
+SEARCHES = ("diffusion", "generator-latent", "optimization-dip")  # that take long for each victim
+PRIORS = {"diffusion": "denoiser", "generator-latent": "generator"}  # attacks whose prior all clients share
+FIRST = (  # of `full`: every kind of attack before its variants
+    "decoder-residual--white-box-insider",
+    "decoder-residual--white-box-outsider",
+    "diffusion--white-box-outsider",
+    "generator-latent--white-box-outsider",
+    "decoder-unet-long--white-box-insider",
+    "decoder-residual-mean16--white-box-outsider-16-releases",
+    "decoder-unet--white-box-insider",
+    "optimization-decoder--white-box-outsider",
+    "generator-decoder--white-box-outsider",
+    "shadow-head--query-free-outsider-head-known",
+    "shadow--query-free-outsider",
+    "optimization-dip--white-box-outsider",
+    "optimization-likelihood--white-box-outsider",
+    "optimization-tv--white-box-outsider",
+    "decoder-conv--white-box-insider",
+    "decoder-residual-label--white-box-outsider-label-known",
+    "decoder-residual--black-box-4096-outsider",
+    "decoder-residual--black-box-1024-outsider",
+    "decoder-residual--black-box-128-outsider",
+    "decoder-residual--black-box-outsider",
+    "ridge--white-box-outsider",
+    "ridge--white-box-insider",
+    "ridge-mean16--white-box-outsider-16-releases",
+    "nearest--white-box-outsider",
+    "label-probe-linear--white-box-outsider",
+    "label-probe-mlp--white-box-outsider",
+    "diffusion--white-box-outsider-16-releases",
+    "optimization-decoder--white-box-outsider-16-releases",
+    "decoder-unet-mean16--white-box-insider-16-releases",
+)
 S = TypeVar("S")
 
 
@@ -81,6 +115,7 @@ def trials(words: argparse.Namespace) -> list[Trial | Inquiry]:
     wanted = [
         each for each in (*suite.trials, *suite.inquiries) if not words.attacks or each.attack.name in words.attacks
     ]
+    wanted.sort(key=lambda each: FIRST.index(each.slug) if each.slug in FIRST else len(FIRST))
     return [replace(each, attack=shortened(each.attack, words.attack_steps)) for each in wanted]
 
 
@@ -144,21 +179,51 @@ def bound_one(data: ImageSet, task: Bounds, words: argparse.Namespace, work: Pat
 def attack_one(data: ImageSet, cell: Cell, words: argparse.Namespace, work: Path) -> dict[str, Any]:
     """One trial or inquiry on one client."""
     place, seed = work / cell.client.slug, cell.client.seed
-    place.mkdir(exist_ok=True)
-    for judge in work.glob("judge-*.safetensors"):
-        if not (place / judge.name).exists():
-            shutil.copy(judge, place / judge.name)
+    (place / "attacks").mkdir(parents=True, exist_ok=True)
+    _share(work.glob("judge-*.safetensors"), place)
+    _share(work.glob("prior-*.fit"), place / "attacks")
     split = opened(data, cell.client, words, work)
     if isinstance(cell.each, Inquiry):
         suite = Suite("suite", (Trial(Ridge(), Threat()),), words.victims, inquiries=(cell.each,))
     else:
-        suite = Suite("suite", (cell.each,), words.victims, recognition=_recognition(words))
-    result = evaluate(split.client, suite, data, seeds=(seed,), out=place, keep_samples=False, head=split.server)
+        twin = source_of(cell.each)
+        trials = (cell.each,) if twin is None else (twin, cell.each)
+        victims = words.searched if cell.each.attack.name in SEARCHES else words.victims
+        suite = Suite("suite", trials, victims, recognition=_recognition(words))
+    result = evaluate(
+        split.client,
+        suite,
+        data,
+        seeds=(seed,),
+        out=place,
+        keep_samples=False,
+        head=split.server,
+        keep_priors=True,
+    )
+    _share((place / "attacks").glob("prior-*.fit"), work)
     facts = {"client": cell.client.kind, "seed": seed, "prior_mse": result.prior_mse, "n_victims": result.n_victims}
     inferences = [asdict(each) for each in result.inferences]
     if isinstance(cell.each, Inquiry):
         return facts | {"inferences": inferences}
-    return facts | {"attack": asdict(result.best), "inferences": inferences, "settings": repr(cell.each.attack)}
+    measured = next(each for each in result.attacks if each.name == cell.each.name)
+    return facts | {"attack": asdict(measured), "inferences": inferences, "settings": repr(cell.each.attack)}
+
+
+def source_of(each: Trial | Inquiry) -> Trial | None:
+    """The trial that this one is a copy of: a decoder cannot tell an unlimited black box from a white one."""
+    threat = each.threat
+    if isinstance(each, Inquiry) or threat.box is not Box.BLACK or threat.queries is not None:
+        return None
+    return Trial(each.attack, replace(threat, box=Box.WHITE))
+
+
+def _share(files: Iterable[Path], folder: Path) -> None:
+    """Copy what is not there yet; a whole file or none."""
+    for file in files:
+        if not (folder / file.name).exists():
+            fresh = folder / f".{os.getpid()}-{file.name}"
+            shutil.copy(file, fresh)
+            os.replace(fresh, folder / file.name)
 
 
 def _recognition(words: argparse.Namespace) -> Recognition:

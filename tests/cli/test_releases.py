@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -14,6 +13,7 @@ from splitveil.cli import attack as commands
 from splitveil.cli.main import run
 from splitveil.cli.releases import read_counts
 from splitveil.evaluation import Suite, play, suites
+from worlds.finished_runs import make_runs
 
 
 class Said(NamedTuple):
@@ -24,22 +24,8 @@ class Said(NamedTuple):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with noise and one without, on smooth images of 8 × 8 pixels."""
     root = tmp_path_factory.mktemp("runs")
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for role, n in (("train", 64), ("auxiliary", 200), ("selection", 40), ("victims", 30)):
-        coarse = rng.integers(0, 256, (n, 2, 2), dtype=np.uint8)
-        fine = rng.integers(0, 20, (n, 8, 8), dtype=np.uint8)
-        arrays[f"{role}_images"] = coarse.repeat(4, axis=1).repeat(4, axis=2) // 2 + fine
-        arrays[f"{role}_labels"] = np.arange(n) % 4
-    np.savez(root / "smooth.npz", **arrays)
-    for name, mechanism in {"noisy": "[{name: gaussian, std: 0.05}]", "silent": "[]"}.items():
-        settings = (f"data.source={root / 'smooth.npz'}", "training.epochs=1", f"mechanism={mechanism}")
-        words = [word for each in (*settings, "training.batch_size=16") for word in ("-s", each)]
-        with pytest.raises(SystemExit) as stop:
-            run(["train", *words, "--device", "cpu", "--out", str(root / name), "-q"])
-        assert not stop.value.code
+    make_runs(root)
     return root
 
 
@@ -119,7 +105,7 @@ def test_time_that_is_up_ends_with_one_line_and_the_same_command_goes_on(
         if not last.code:
             break
     assert last.code == 0
-    assert "(kept from before)" in last.err
+    assert "(already there)" in last.err
     assert len(json.loads(Path("noisy/attacks/cheap/result.json").read_text())["attacks"]) == 4
 
 

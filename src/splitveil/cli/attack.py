@@ -4,21 +4,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import nn
 
 from splitveil.bounds import Bound
 from splitveil.check import RunError, UsageError, positive, share
+from splitveil.cli.bar import AttackBar
 from splitveil.cli.display import err, out, print_json
 from splitveil.cli.limits import limits_of, show_limits
 from splitveil.cli.releases import read_counts, releases_suite, show_curve, write_curve
 from splitveil.cli.runs import Run, device_of, open_run, refuse_ranks
 from splitveil.cli.tables import show_result
+from splitveil.cli.workers import Team, help_with, play_together
 from splitveil.data import ImageSet
-from splitveil.evaluation import SUITES, Result, Suite, Update, suite_named
+from splitveil.evaluation import SUITES, Result, Suite, suite_named
 from splitveil.evaluation import evaluate as run_suite
 from splitveil.split import Client
 from splitveil.training import accuracy, find_device
@@ -32,42 +32,7 @@ class Budget:
 
     n_seeds: int
     seconds: float | None = None  # None: no limit
-
-
-class AttackBar:
-    """Shows which attack runs, how its error falls, and what each finished one reached."""
-
-    def __init__(self, label: str, *, quiet: bool) -> None:
-        self._label, self._quiet, self._console = label, quiet, err()
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("attacks · {task.fields[shown]}"),
-            TimeElapsedColumn(),
-            console=self._console,
-            disable=quiet or not self._console.is_terminal,
-            transient=True,
-        )
-        self._task = self._bar.add_task(label, total=None, shown="")
-
-    def __enter__(self) -> "AttackBar":
-        self._bar.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._bar.stop()
-
-    def __call__(self, update: Update) -> None:
-        """Take one update of an evaluation."""
-        shown = update.trial
-        if update.check is not None:
-            shown += f" · step {update.check.step} · selection {update.check.score:.4f}"
-        self._bar.update(self._task, completed=update.index + update.is_done, total=update.total, shown=shown)
-        if update.is_done and not self._quiet:
-            kept = " (kept from before)" if update.was_stored else ""
-            found = f"right {update.right:.1%}" if update.mse is None else f"MSE {update.mse:.4f}"
-            self._console.print(f"{self._label}: {update.trial}  {found}{kept}", soft_wrap=True)
+    team: Team | None = None  # None: this process alone
 
 
 def run_attacks(
@@ -83,11 +48,16 @@ def run_attacks(
     bounds: Sequence[Bound] = (),
     head: nn.Module | None = None,
     time_budget: float | None = None,
+    team: Team | None = None,
 ) -> Result:
     """Play a suite, keep every finished attack in `directory`, and show the way."""
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with AttackBar(label, quiet=quiet) as bar:
+            if team is not None:
+                play_together(
+                    team, client, suite, data, directory, seeds=seeds, progress=bar, head=head, time_budget=time_budget
+                )
             return run_suite(
                 client,
                 suite,
@@ -111,6 +81,8 @@ def attack(
     attacks: Sequence[str],
     queries: str | None,
     n_seeds: int,
+    n_workers: int,
+    helper: int | None,
     time_budget: float | None,
     undefended: Path | None,
     device: str,
@@ -122,9 +94,15 @@ def attack(
         positive("--time-budget", time_budget, hint="leave it out for no limit")
     counts = () if queries is None else read_counts(queries)
     chosen, known = _suite(suite, () if counts else attacks), _undefended(undefended, suite)
-    opened, budget = _open_on(run, device), Budget(n_seeds, time_budget)
+    opened = _open_on(run, device)
     if counts:
         chosen = releases_suite(counts, suite=suite, attacks=attacks, client=opened.split.client)
+    if helper is not None:
+        help_with(helper, opened, chosen, folder="queries" if counts else suite, seeds=range(n_seeds))
+        return
+    words = _words(run, suite, attacks, queries, n_seeds, device)
+    budget = Budget(n_seeds, time_budget, Team(n_workers, words) if n_workers > 1 else None)
+    if counts:
         _show_curve(opened, chosen, counts, budget, as_json=as_json, quiet=quiet)
         return
     result = _attacked(opened, chosen, folder=suite, budget=budget, undefended=known, quiet=quiet or as_json)
@@ -134,6 +112,15 @@ def attack(
         show_result(result)
         show_limits(result, opened.split.client)
         out().print(f"wrote {run / 'attacks' / suite}: {chosen.file}, and pictures of the best, median and worst")
+
+
+def _words(
+    run: Path, suite: str, attacks: Sequence[str], queries: str | None, n_seeds: int, device: str
+) -> tuple[str, ...]:
+    """This command again, for those who take part in it."""
+    only = [word for name in attacks for word in ("--attack", name)]
+    asked = [] if queries is None else ["--queries", queries]
+    return ("attack", str(run), "--suite", suite, *only, *asked, "--seeds", str(n_seeds), "--device", device)
 
 
 def _show_curve(
@@ -238,6 +225,7 @@ def _attacked(
         bounds=bounds,
         head=opened.split.server,
         time_budget=None if budget.seconds is None else max(LEAST_SECONDS, budget.seconds - spent),
+        team=budget.team,
     )
 
 

@@ -17,6 +17,7 @@ from splitveil.cli.memory import app as memory_app
 from splitveil.cli.options import (
     ConfigFile,
     Device,
+    Helper,
     Json,
     Out,
     Overrides,
@@ -30,6 +31,7 @@ from splitveil.cli.options import (
     TimeBudget,
     Undefended,
     Version,
+    Workers,
 )
 
 MISUSE: Any = typer.BadParameter.__base__  # click's UsageError, which some versions of typer bring themselves
@@ -122,6 +124,8 @@ def attack(
     attack: Annotated[list[str] | None, typer.Option("--attack", help="Only this one; may be repeated.")] = None,
     queries: Releases = None,
     seeds: Seeds = 1,
+    workers: Workers = 1,
+    helper: Helper = None,
     time_budget: PieceBudget = None,
     undefended: Undefended = None,
     device: Device = "auto",
@@ -136,7 +140,7 @@ def attack(
 
     `splitveil attack runs/noisy --attack decoder-unet --seeds 2 --device cuda`
 
-    `splitveil attack runs/noisy --suite full --time-budget 540`
+    `splitveil attack runs/noisy --suite full --workers 4 --time-budget 540`
 
     `splitveil attack runs/noisy --queries 1,4,16,64`
 
@@ -150,6 +154,8 @@ def attack(
         attacks=attack or (),
         queries=queries,
         n_seeds=seeds,
+        n_workers=workers,
+        helper=helper,
         time_budget=time_budget,
         undefended=undefended,
         device=device,

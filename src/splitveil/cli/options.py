@@ -21,6 +21,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no tabl
 SuiteName = Annotated[str, typer.Option("--suite", help="cheap (a minute on two cores), standard or full.")]
 Releases = Annotated[str | None, typer.Option("--queries", metavar="T,…", help="Plot leak by releases of one input.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many attack seeds.")]
+Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes that play attacks side by side.")]
+Helper = Annotated[int | None, typer.Option("--helper", hidden=True)]
 Undefended = Annotated[
     Path | None, typer.Option("--undefended", metavar="RUN", help="An undefended run that was attacked by this suite.")
 ]

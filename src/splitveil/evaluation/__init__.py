@@ -6,6 +6,7 @@ from splitveil.evaluation.flags import Flag, FlagName
 from splitveil.evaluation.play import Progress, TimeUp, Update
 from splitveil.evaluation.result import SCHEMA_VERSION, AttackResult, InferenceResult, Result
 from splitveil.evaluation.roles import Roles
+from splitveil.evaluation.sharing import Claims, prepare, take_part
 from splitveil.evaluation.suite import Inquiry, Suite, Trial
 from splitveil.evaluation.suites import SUITES, cheap, full, releases, standard, suite_named
 
@@ -13,6 +14,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "SUITES",
     "AttackResult",
+    "Claims",
     "Flag",
     "FlagName",
     "InferenceResult",
@@ -28,7 +30,9 @@ __all__ = [
     "cheap",
     "evaluate",
     "full",
+    "prepare",
     "releases",
     "standard",
     "suite_named",
+    "take_part",
 ]

@@ -42,6 +42,7 @@ class Update:
 
 
 Progress = Callable[[Update], None]
+Claim = Callable[[Trial | Inquiry, int], bool]  # whether this trial and seed is ours to play
 Outcomes = dict[Trial | Inquiry, tuple[Outcome, ...]]
 
 
@@ -68,9 +69,8 @@ class Told:
 
 
 def play(suite: Suite, scene: Scene, store: Store, seeds: Sequence[int], tell: Progress) -> Outcomes:
-    """Run what is not stored: all trials of one seed before the next seed, then what is asked beside."""
-    order: list[tuple[int, Trial | Inquiry]] = [(seed, each) for seed in seeds for each in suite.trials]
-    order += [(seed, each) for seed in seeds for each in suite.inquiries]
+    """Run what is not stored, in order."""
+    order = _order(suite, seeds)
     outcomes: dict[Trial | Inquiry, list[Outcome]] = {each: [] for _, each in order}
     for i, (seed, each) in enumerate(order):
         outcome = store.get(each, seed)
@@ -86,6 +86,26 @@ def play(suite: Suite, scene: Scene, store: Store, seeds: Sequence[int], tell: P
         mse, right = outcome.mean("mse"), outcome.mean("right")
         tell(Update(i, len(order), each.name, seed, mse=mse, right=right, was_stored=was_stored))
     return {each: tuple(done) for each, done in outcomes.items()}
+
+
+def play_claimed(suite: Suite, scene: Scene, store: Store, seeds: Sequence[int], tell: Progress, claim: Claim) -> None:
+    """Run and store what is not stored and can be claimed; what is a copy of another trial costs nothing later."""
+    order = _order(suite, seeds)
+    for i, (seed, each) in enumerate(order):
+        is_copy = (twin := _twin(each)) is not each and twin in suite.trials
+        if is_copy or store.get(each, seed) is not None or not claim(each, seed):
+            continue
+        tell(Update(i, len(order), each.name, seed))
+        outcome = _run(each, scene, store, seed, _watch(tell, i, len(order), each, seed))
+        store.put(each, seed, outcome)
+        mse, right = outcome.mean("mse"), outcome.mean("right")
+        tell(Update(i, len(order), each.name, seed, mse=mse, right=right))
+
+
+def _order(suite: Suite, seeds: Sequence[int]) -> list[tuple[int, Trial | Inquiry]]:
+    """All trials of one seed before the next seed, then what is asked beside."""
+    order: list[tuple[int, Trial | Inquiry]] = [(seed, each) for seed in seeds for each in suite.trials]
+    return order + [(seed, each) for seed in seeds for each in suite.inquiries]
 
 
 def _twin(each: Trial | Inquiry) -> Trial | Inquiry:

@@ -3,6 +3,7 @@
     <folder>/<attack>--<threat>-seed0.npz     every victim's scores, and samples where they may be kept
     <folder>/<attack>--<threat>-seed0.json    what it was and how it went; written last: it makes the trial finished
     <folder>/<attack>--<threat>-seed0.<fingerprint>.fit    a fit in flight; gone when the trial is finished
+    <folder>/prior-…                          what attacks learned of images alone; gone when the evaluation is
 
 A stored trial counts only if its fingerprint (client, images, attack with all settings, threat, seed, and the server's
 half for an attacker who holds it) is the same.
@@ -129,13 +130,18 @@ class Store:
         }
         write_text(place.with_suffix(".json"), json.dumps(words, indent=2, ensure_ascii=False) + "\n")
         for left in self._folder.glob(f"{place.name}.*.fit*"):
-            left.unlink()
+            left.unlink(missing_ok=True)
 
     def state(self, trial: Trial | Inquiry, seed: int) -> Path | None:
         """Where a fit in flight may keep itself: found again by exactly the same trial."""
         if self._folder is None:
             return None
         return self._place(trial, seed).with_suffix(f".{self._fingerprint(trial, seed)[:16]}.fit")
+
+    def forget_priors(self) -> None:
+        """Remove what trials shared."""
+        for left in () if self._folder is None else self._folder.glob("prior-*.fit*"):
+            left.unlink(missing_ok=True)
 
     def _place(self, trial: Trial | Inquiry, seed: int) -> Path:
         assert self._folder is not None

@@ -1,0 +1,92 @@
+"""How long `standard` takes on one client: every trial and the result, the processes' own start included.
+
+    python benchmarks/standard.py DATA --work kept/suite --workers 6 --out results/standard-cuda.json
+    python benchmarks/standard.py fashion --device cpu --workers 2 --epochs 1 --suite cheap
+
+DATA and --work as in `benchmarks/suite.py`: the client is the one that it trains, and the trials that are finished here
+are cells there. Exit code 1 above ten minutes.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from ladder_cells import pack, unpack, weights
+from measuring import publish
+from suite_cells import KINDS, Client, opened, train_one
+
+from splitveil.cli.runs import environment
+from splitveil.data import ImageSet, read
+from splitveil.evaluation import Claims, evaluate, prepare, suite_named, take_part
+from splitveil.split import Split
+
+MOST_SECONDS = 600.0
+
+
+def measure(words: argparse.Namespace, split: Split, data: ImageSet, place: Path) -> dict[str, Any]:
+    """Play the suite among the workers, this process one of them, and say what it took."""
+    began = time.monotonic()
+    claims = Claims(place)
+    claims.clear()
+    prepare(split.client, words.suite, data, out=place, head=split.server)
+    judged = time.monotonic() - began
+    others = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--helper"]) for _ in range(words.workers - 1)]
+    take_part(split.client, words.suite, data, out=place, head=split.server)
+    for each in others:
+        each.wait()
+    claims.close()
+    result = evaluate(split.client, words.suite, data, out=place, head=split.server, keep_priors=True)
+    seconds = time.monotonic() - began
+    return {
+        "suite": words.suite,
+        "client": words.client,
+        "workers": words.workers,
+        "victims": result.n_victims,
+        "seconds": round(seconds, 1),
+        "seconds_of_judges": round(judged, 1),
+        "sum_of_attack_seconds": round(sum(each.seconds for each in result.attacks), 1),
+        "headline": {"attack": result.headline, "mse": result.best.mse.mean},
+        "attacks": {each.name: {"seconds": round(each.seconds, 1), "mse": each.mse.mean} for each in result.attacks},
+    }
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data")
+    parser.add_argument("--work", type=Path, default=Path("kept/suite"), help="folder for the client and the trials")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--suite", default="standard")
+    parser.add_argument("--workers", type=int, default=1, help="processes side by side")
+    parser.add_argument("--client", choices=KINDS, default="noise")
+    parser.add_argument("--std", type=float, default=0.1)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--helper", action="store_true", help=argparse.SUPPRESS)
+    words = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
+    words.work.mkdir(parents=True, exist_ok=True)
+    kept = words.work / "data.npz"
+    if not kept.exists():
+        pack(read(words.data), kept)
+    data, client = unpack(kept).to(words.device), Client(words.client, words.std, 0)
+    if not weights(client, words.work).exists():  # type: ignore[arg-type]
+        train_one(data, client, words, words.work)
+    split, place = opened(data, client, words, words.work), words.work / client.slug
+    if words.helper:
+        take_part(split.client, words.suite, data, out=place, head=split.server)
+        return
+    if any((place / "attacks").glob("*.json")):
+        sys.exit(f"{place} holds finished trials, which would not be timed; name another --work")
+    found = measure(words, split, data, place)
+    command = f"python benchmarks/standard.py DATA --device {words.device} --workers {words.workers}"
+    publish({"command": command, "most_seconds": MOST_SECONDS, **found, "environment": environment()}, words.out)
+    sys.exit(suite_named(words.suite).name == "standard" and found["seconds"] > MOST_SECONDS)
+
+
+if __name__ == "__main__":
+    main()

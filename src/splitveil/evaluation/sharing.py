@@ -1,0 +1,81 @@
+"""One evaluation played by several processes: each trial is claimed by one of them, and kept for all.
+
+    <out>/claims/<attack>--<threat>-seed0      made by the process that plays it, found by the others
+
+A GPU that one small fit leaves idle is filled by several. When all have done their part, `evaluate` on the same folder
+finds every trial finished; what a process that died has claimed, it plays itself.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import final
+
+from torch import nn
+
+from splitveil.check import RunError
+from splitveil.data import ImageSet
+from splitveil.evaluation.play import Progress, Told, play_claimed
+from splitveil.evaluation.roles import Roles
+from splitveil.evaluation.stage import Stage, set_stage
+from splitveil.evaluation.suite import Inquiry, Suite, Trial
+from splitveil.writing import reason
+
+
+@final
+class Claims:
+    """Who plays what: a file for each trial and seed, that only one process can make."""
+
+    def __init__(self, out: Path) -> None:
+        self._folder = out / "claims"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot make {self._folder}: {reason(error)}") from None
+
+    def __call__(self, each: Trial | Inquiry, seed: int) -> bool:
+        """Whether this process is the first to ask."""
+        try:
+            os.close(os.open(self._folder / f"{each.slug}-seed{seed}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def clear(self) -> None:
+        """Forget all claims: before anyone begins, and when everyone is done."""
+        for claim in self._folder.glob("*-seed*"):
+            claim.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Forget all claims and the folder."""
+        self.clear()
+        self._folder.rmdir()
+
+
+def take_part(
+    client: object,
+    suite: str | Suite,
+    data: ImageSet | Roles,
+    *,
+    out: Path,
+    seeds: Sequence[int] = (0,),
+    progress: Progress | None = None,
+    head: nn.Module | None = None,
+    time_budget: float | None = None,
+) -> None:
+    """Play trials of an evaluation in `out` that are neither finished nor claimed, until none is left.
+
+    The words are those of `evaluate`, and give the same trials.
+    """
+    stage = set_stage(client, suite, data, out=out, keep_samples=None, head=head)
+    play_claimed(stage.suite, stage.scene, stage.store, seeds, Told(progress, time_budget), Claims(out))
+
+
+def prepare(
+    client: object, suite: str | Suite, data: ImageSet | Roles, *, out: Path, head: nn.Module | None = None
+) -> None:
+    """Train what all trials of an evaluation in `out` share, so that no two processes do: who looks at the answers."""
+    stage: Stage = set_stage(client, suite, data, out=out, keep_samples=None, head=head)
+    if stage.scene.judges is not None:
+        for insider in sorted({trial.threat.insider for trial in stage.suite.trials}):
+            stage.scene.judges.prepare(insider=insider)

@@ -1,0 +1,96 @@
+"""What an evaluation is played on: the suite as it fits here, the images, the client, and where trials are kept."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from splitveil.attacks import Oracle, oracle_of
+from splitveil.check import UsageError
+from splitveil.data import ImageSet
+from splitveil.evaluation.judges import Judges
+from splitveil.evaluation.roles import Roles, roles_of
+from splitveil.evaluation.store import Store, client_fingerprint, head_fingerprint
+from splitveil.evaluation.suite import Ground, Suite
+from splitveil.evaluation.suites import suite_named
+from splitveil.evaluation.trial import Scene
+from splitveil.evaluation.victims import Victims
+
+PROBES = 8  # images that randomness is tried on
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Everything that is settled before the first trial."""
+
+    suite: Suite
+    scene: Scene
+    store: Store
+    client: str  # its fingerprint
+    is_random: bool
+
+
+def set_stage(
+    client: object,
+    suite: str | Suite,
+    data: ImageSet | Roles,
+    *,
+    out: Path | None,
+    keep_samples: bool | None,
+    head: nn.Module | None,
+) -> Stage:
+    """Move the images to the client, fit the suite to what is there, and open the store."""
+    suite = suite_named(suite) if isinstance(suite, str) else suite
+    scene = _set_scene(oracle_of(client), data, suite.n_victims, keep_samples, head)
+    is_random = scene.oracle.is_random(scene.roles.auxiliary.images(slice(PROBES)))
+    suite = suite.on(_ground(scene, is_random))
+    name = client_fingerprint(scene.oracle, scene.roles)
+    if suite.recognition is not None:
+        scene = replace(scene, judges=Judges(suite.recognition, scene.roles, out))
+    store = Store(
+        out and out / "attacks",
+        client=name,
+        roles=scene.roles,
+        n_victims=len(scene.victims),
+        judged_by=repr(suite.recognition),
+        head=head_fingerprint(head),
+    )
+    return Stage(suite, scene, store, name, is_random)
+
+
+def _set_scene(
+    oracle: Oracle,
+    data: ImageSet | Roles,
+    n_victims: int | None,
+    keep_samples: bool | None,
+    head: nn.Module | None,
+) -> Scene:
+    roles = roles_of(data) if isinstance(data, ImageSet) else data
+    if keep_samples and roles.people:
+        raise UsageError(f"{roles.name} shows people: their reconstructions are not kept; leave keep_samples out")
+    device = _device_of(oracle)
+    roles = roles if device is None else roles.to(device)
+    part = roles.victims if n_victims is None else roles.victims.take(min(n_victims, len(roles.victims)))
+    keep = not roles.people if keep_samples is None else keep_samples
+    return Scene(oracle, roles, Victims(part, oracle), keep, head=head)
+
+
+def _device_of(oracle: Oracle) -> torch.device | None:
+    """Where the client is; None where it cannot be told."""
+    if oracle.client is None:
+        return None
+    return next((value.device for value in oracle.client.state_dict().values()), None)
+
+
+def _ground(scene: Scene, is_random: bool) -> Ground:
+    return Ground(
+        has_client=scene.oracle.client is not None,
+        is_random=is_random,
+        has_private=scene.roles.private is not None,
+        has_labels=scene.roles.n_classes is not None,
+        n_auxiliary=len(scene.roles.auxiliary),
+        n_selection=len(scene.roles.selection),
+        has_own_labels=bool((scene.roles.auxiliary.labels >= 0).all()),
+        has_head=scene.head is not None,
+    )

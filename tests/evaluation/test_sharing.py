@@ -1,0 +1,113 @@
+"""An evaluation played by several processes ends as one that was played by one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from splitveil.attacks import Averaged, Box, DecoderAttack, Probe, Recognition, Ridge, Threat
+from splitveil.check import RunError
+from splitveil.evaluation import Claims, Inquiry, Result, Roles, Suite, Trial, Update, evaluate, prepare, take_part
+from splitveil.fitting import Plan
+from worlds.linear_gaussian import world
+
+WORLD = world(side=12, features=24, noise_std=0.2)
+PARTS = {role: WORLD.part(n, 0, role) for role, n in {"auxiliary": 300, "selection": 60, "victims": 90}.items()}
+ROLES = Roles("world", "00", **PARTS, private=WORLD.part(300, 0, "train"), n_classes=2)
+CONV = DecoderAttack("conv", batch=32, plan=Plan(steps=6, check_every=3))
+COPY = Trial(CONV, Threat(Box.BLACK))  # of the one before
+SUITE = Suite(
+    "tiny",
+    (
+        Trial(CONV, Threat(insider=True)),
+        Trial(Ridge(), Threat()),
+        Trial(CONV, Threat()),
+        COPY,
+        Trial(Averaged(Ridge(), 4), Threat(releases=4)),
+    ),
+    inquiries=(Inquiry(Probe(plan=Plan(steps=4, check_every=2)), Threat()),),
+)
+
+
+def timeless(result: Result) -> Result:
+    """The result without what a clock or a memory gauge said."""
+    attacks = tuple(replace(each, seconds=0.0, peak_memory_mb=None) for each in result.attacks)
+    inferences = tuple(replace(each, seconds=0.0, peak_memory_mb=None) for each in result.inferences)
+    return replace(result, attacks=attacks, inferences=inferences)
+
+
+def played_by(out: Path, seeds: tuple[int, ...], then: Callable[[], object] = lambda: None) -> list[str]:
+    """Take part, and say what was played; `then` happens after the first of it."""
+    names: list[str] = []
+
+    def watch(update: Update) -> None:
+        if update.is_done:
+            names.append(update.trial)
+            if len(names) == 1:
+                then()
+
+    take_part(WORLD.client(), SUITE, ROLES, out=out, seeds=seeds, progress=watch)
+    return names
+
+
+def test_two_players_play_every_trial_once_and_the_result_is_the_same(tmp_path):
+    alone = evaluate(WORLD.client(), SUITE, ROLES, seeds=(0, 1))
+    other: list[str] = []
+
+    def second() -> None:
+        other.extend(played_by(tmp_path, (0,)))
+
+    names = played_by(tmp_path, (0, 1), second)
+    each = [trial.name for trial in (*SUITE.trials, *SUITE.inquiries) if trial is not COPY]
+    assert other == each[1:]
+    assert sorted(names + other) == sorted(2 * each)
+    stored = []
+    result = evaluate(
+        WORLD.client(), SUITE, ROLES, seeds=(0, 1), out=tmp_path, progress=lambda u: stored.append(u.was_stored)
+    )
+    assert timeless(result) == timeless(alone)
+    assert stored.count(False) == 2  # the copies
+
+
+def test_what_is_claimed_is_left_alone_until_the_claims_are_forgotten(tmp_path):
+    claims = Claims(tmp_path)
+    assert claims(SUITE.trials[1], 0)
+    assert not Claims(tmp_path)(SUITE.trials[1], 0)
+    assert SUITE.trials[1].name not in played_by(tmp_path, (0,))
+    assert played_by(tmp_path, (0,)) == []
+    claims.clear()
+    assert played_by(tmp_path, (0,)) == [SUITE.trials[1].name]
+    claims.close()
+    assert not (tmp_path / "claims").exists()
+
+
+def test_a_trial_whose_player_died_is_played_by_whoever_sums_up(tmp_path):
+    assert Claims(tmp_path)(SUITE.trials[0], 0)
+    played_by(tmp_path, (0,))
+    result = evaluate(WORLD.client(), SUITE, ROLES, out=tmp_path)
+    assert timeless(result) == timeless(evaluate(WORLD.client(), SUITE, ROLES))
+
+
+def test_judges_are_trained_before_anyone_begins(tmp_path):
+    seen = WORLD.part(40, 0, "train")
+    large = seen.pixels.repeat_interleave(3, 2).repeat_interleave(3, 3)
+    parts = {role: replace(seen, pixels=large) for role in ("auxiliary", "selection", "victims", "private")}
+    roles = Roles("world", "00", **parts, n_classes=2)
+    recognition = Recognition(batch=8, plan=Plan(steps=2, check_every=1))
+    suite = Suite("judged", SUITE.trials[:2], recognition=recognition)
+    prepare(_Sum(), suite, roles, out=tmp_path)
+    assert len(list(tmp_path.glob("judge-*.safetensors"))) == 2
+
+
+class _Sum:
+    """A client that is only a function."""
+
+    def __call__(self, x):
+        return x.flatten(2).mean(2)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "claims").write_text("in the way")
+    with pytest.raises(RunError, match="cannot make"):
+        Claims(tmp_path)
