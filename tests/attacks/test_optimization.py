@@ -18,9 +18,10 @@ from splitveil.attacks import (
     oracle_of,
     refinement,
 )
-from splitveil.attacks.canvas import PixelCanvas, gaussian_canvas, network_canvas, total_variation
+from splitveil.attacks.canvas import Canvas, PixelCanvas, gaussian_canvas, network_canvas, total_variation
 from splitveil.attacks.channel import Channel, channel_of, is_scattered
-from splitveil.attacks.refinement import some
+from splitveil.attacks.descent import Descent
+from splitveil.attacks.refinement import Begin, Search, some
 from splitveil.check import UsageError
 from splitveil.fitting import Check, Plan
 from splitveil.mechanisms import Chain, Clip, Dropout, Gaussian, Identity, Quantize, TopK
@@ -242,6 +243,49 @@ def test_whoever_watches_can_end_it_among_the_victims_and_it_goes_on_there(tmp_p
     assert len(checks) == fitted + 1
     assert torch.equal(resumed(seen), wanted(seen))
     assert len(list(tmp_path.glob("*.answer"))) == 3
+
+
+def at_once(canvas: Canvas, channel: Channel, side: int, releases: int = 1) -> int:
+    """How many images of this side are searched together on a GPU; the client sends 16 numbers."""
+    begin = Begin(torch.zeros(1, 3, side, side), None)
+    search = Search(Descent(channel, canvas, 5, 0.1), begin, lambda seen: torch.zeros(1, canvas.size))
+    return search.inputs_at_once(Seen(torch.zeros(releases, 2, 16)))
+
+
+def test_fewer_are_searched_at_once_where_each_takes_more_memory(monkeypatch):
+    monkeypatch.setattr(refinement, "CHUNK", {"cpu": refinement.CHUNK["cuda"]})
+    plain, dropped = Channel(WORLD.client(), 1.0), Channel(Client(nn.Flatten(), Dropout(rate=0.5)), 1.0, draws=8)
+    sides = (28, 32, 64, 128, 512)
+    assert [at_once(PixelCanvas((3, side, side)), plain, side) for side in sides] == [1000, 1000, 1000, 250, 15]
+    widths = {width: network_canvas((3, 64, 64), width=width, seed=0, device=torch.device("cpu")) for width in (24, 64)}
+    assert at_once(widths[24], plain, 64) == 1000
+    wide = at_once(widths[64], plain, 64)
+    assert 300 < wide < 500
+    assert 4 * wide * widths[64].n_held == pytest.approx(20e9, rel=0.01)
+    pixels = PixelCanvas((3, 32, 32))
+    monkeypatch.setattr(refinement, "HELD", 1000 * (pixels.n_held + 8 * 4 * 16))
+    assert [at_once(pixels, dropped, 32, releases) for releases in (1, 16, 100)] == [1000, 765, 331]
+    assert at_once(pixels, plain, 32, 16) == 1000  # without scatter the mean of releases says it all
+    monkeypatch.setattr(refinement, "HELD", 1)
+    assert at_once(pixels, plain, 32) == 1
+
+
+@pytest.mark.parametrize(("side", "width"), [(16, 8), (33, 16), (32, 24)])
+def test_what_a_network_s_slope_holds_is_counted(side, width):
+    """All that autograd keeps, and less than as much again for the way back."""
+    canvas, n = network_canvas((3, side, side), width=width, seed=0, device=torch.device("cpu")), 3
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage
+        return tensor
+
+    v = torch.zeros(n, canvas.size, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        canvas.paint(torch.full((n, 3, side, side), 0.5), v)
+    numbers = sum(storage.nbytes() for storage in kept.values()) / 4 / n
+    assert 0.5 * canvas.network.n_held < numbers < canvas.n_held
 
 
 @pytest.mark.parametrize("steps", [6, 4000])

@@ -27,6 +27,7 @@ MAX_RANK = 1024  # principal components
 MAX_IMAGES = 4096  # that S is estimated from
 IMAGES_PER_COMPONENT = 4  # fewer make the smaller eigenvalues noise
 FLOOR = 1e-6  # of a variance, in squared pixel units: a pixel that never changes may still move a little
+COPIES = 8  # of v, held at once: its slope, two moments, and what they are on the way to a step
 EDGE = 0.02  # a base is kept this far from 0 and 1, where a logit is infinite
 
 Moved = Float[Tensor, "batch number"]
@@ -42,6 +43,11 @@ class Canvas(ABC):
     @abstractmethod
     def size(self) -> int:
         """Numbers per image."""
+
+    @property
+    def n_held(self) -> int:
+        """Numbers held at once for one image's step, about; the client's own are beside these."""
+        return COPIES * self.size
 
     @abstractmethod
     def paint(self, base: Images, v: Moved) -> Images:
@@ -126,6 +132,10 @@ class NetworkCanvas(Canvas):
     @property
     def size(self) -> int:
         return self.origin.shape[1]
+
+    @property
+    def n_held(self) -> int:
+        return self.network.n_held + super().n_held
 
     def paint(self, base: Images, v: Moved) -> Images:
         return torch.sigmoid(self.network(self.seed_map, self.origin + v) + base.clamp(EDGE, 1 - EDGE).logit())

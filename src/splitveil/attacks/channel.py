@@ -22,6 +22,7 @@ from splitveil.split import Client, evaluating
 from splitveil.types import Features, Images
 
 EXACT = 0.03  # s of a client without additive noise, in standard deviations of its features
+COPIES = 4  # of features (each draw of them against each release), held at once
 IMPOSSIBLE = -1e6  # log likelihood of a draw that cannot be what happened
 
 Loss = Literal["likelihood", "features"]
@@ -57,6 +58,11 @@ class Channel:
         if is_scattered(self.client.mechanism):
             return Heard(z_sent, 1)
         return Heard(z_sent.mean(0, keepdim=True), len(z_sent))
+
+    def n_held(self, z_sent: Releases) -> int:
+        """Numbers held at once for one image's misfit, about; the encoder's own are beside these."""
+        each = z_sent[0, 0].numel()
+        return COPIES * each * (self.draws * len(z_sent) if is_scattered(self.client.mechanism) else 1)
 
     def encode(self, x: Images) -> Features:
         """f(x) as deployed: eval mode, its own precision. Gradients pass to x."""

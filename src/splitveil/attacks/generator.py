@@ -28,7 +28,7 @@ from splitveil.attacks.keeping import beside, keeping, learned_once, shared
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.latent import Calibrated, LatentCanvas, Restarted, fit_affine, guess_latent
 from splitveil.attacks.pairs import Pairs, Seen
-from splitveil.attacks.refinement import Begin, Search, Searched, inputs_at_once, some, tune
+from splitveil.attacks.refinement import Begin, Search, Searched, some, tune
 from splitveil.attacks.views import view
 from splitveil.check import at_least, one_of, positive
 from splitveil.fitting import Fitted, Plan, Shuffled, fit
@@ -132,9 +132,8 @@ class GeneratorAttack(Attack):
         selection = some(known.selection, self.n_tuned, seed=seed)
         fitted = self.learn(known, some(known.selection, N_OWN, seed=seed).x, course)
         channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=1, seed=seed)
-        each = inputs_at_once(own.x.device)
         searched = self._latent_search(fitted, channel, own, selection, course)
-        latent = keeping(searched, beside(course.state, "latent"), each=each)
+        latent = keeping(searched, beside(course.state, "latent"), each=searched.inputs_at_once(own.seen))
         found = Calibrated([latent, fit_affine(known, len(own.seen.z_sent), seed)], own)
         canvas = gaussian_canvas(found.gaps)
         still = torch.zeros(1, canvas.size, device=own.x.device)
@@ -142,7 +141,7 @@ class GeneratorAttack(Attack):
         search = Search(Descent(channel, canvas, self.steps, MOVED_RATE), begin, lambda seen: still)
         stops = tuple(dict.fromkeys(round(share * self.steps) for share in STOPS))
         moved = tune(search, selection, (MOVED_WEIGHTS, stops), course)
-        return keeping(moved, course.state, each=each)
+        return keeping(moved, course.state, each=search.inputs_at_once(own.seen))
 
     def _latent_search(
         self, fitted: Fitted, channel: Channel, own: Pairs, selection: Pairs, course: Course

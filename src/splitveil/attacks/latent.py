@@ -102,6 +102,10 @@ class Restarted(Inverter):
     def health(self) -> Health:
         return self._searches[0].health
 
+    def inputs_at_once(self, seen: Seen) -> int:
+        """How many are searched together, of what was seen like this."""
+        return self._searches[0].search.inputs_at_once(seen)
+
     def __call__(self, seen: Seen) -> Images:
         found = [search(seen) for search in self._searches]
         heard = self._channel.hear(seen.z_sent)

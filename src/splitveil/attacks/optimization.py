@@ -21,7 +21,7 @@ from splitveil.attacks.decoder import DecoderAttack
 from splitveil.attacks.descent import Descent
 from splitveil.attacks.keeping import keeping
 from splitveil.attacks.knowledge import Knowledge
-from splitveil.attacks.refinement import Begin, Candidates, Search, inputs_at_once, some, tune
+from splitveil.attacks.refinement import Begin, Candidates, Search, some, tune
 from splitveil.attacks.ridge import Ridge
 from splitveil.check import UsageError, at_least, one_of, positive
 from splitveil.fitting import Plan
@@ -103,7 +103,7 @@ class OptimizationAttack(Attack):
         search = Search(descent, begin, lambda seen: start)
         selection = some(known.selection, self.n_tuned, seed=course.seed)
         searched = tune(search, selection, self._candidates(), course)
-        return keeping(searched, course.state, each=inputs_at_once(own.x.device))
+        return keeping(searched, course.state, each=search.inputs_at_once(own.seen))
 
     def _first(self, known: Knowledge, releases: int, course: Course) -> Inverter | None:
         if self.start in ("mean", "noise"):

@@ -21,7 +21,10 @@ from splitveil.metrics import mse
 from splitveil.randomness import SeededSource, stream
 from splitveil.types import Images
 
-CHUNK = {"cuda": 250, "cpu": 50}  # inputs at once: an interrupted search loses these at most
+CHUNK = {"cuda": 1000, "cpu": 50}  # inputs at once: an interrupted search loses these at most
+LARGE = 64 * 64  # pixels; of larger images fewer at once, so that the maps of an encoder or generator take no more
+HELD = 5 * 10**9  # numbers held at once, 20 GB: of 1000 images of 64 × 64 pixels, pixels and their moments are 0.4 GB,
+# a deep image prior of width 24 is 17 GB (at 32 × 32, 5 GB), and a wider one is searched for fewer images at once
 
 Start = Float[Tensor, "start number"]  # one for all inputs, or one for each
 Candidates = tuple[tuple[float, ...], tuple[int, ...]]  # weights, and numbers of steps
@@ -52,6 +55,12 @@ class Search:
     descent: Descent
     begin: Begin
     start: Callable[[Seen], Start]
+
+    def inputs_at_once(self, seen: Seen) -> int:
+        """How many are searched together, of what was seen like this."""
+        most, n_pixels = CHUNK.get(seen.z_sent.device.type, CHUNK["cpu"]), self.begin.mean[0, 0].numel()
+        n_held = self.descent.canvas.n_held + self.descent.channel.n_held(seen.z_sent)
+        return max(1, min(most, most * LARGE // n_pixels, HELD // n_held))
 
     def __call__(
         self, seen: Seen, weights: tuple[float, ...], stops: tuple[int, ...], tell: Tell | None = None
@@ -97,14 +106,9 @@ class Searched(Inverter):
 
     def __call__(self, seen: Seen) -> Images:
         tell = _teller(self._watch, self.health.selection_mse or 0.0)
-        each = inputs_at_once(seen.z_sent.device)
-        parts = [self.search(piece, (self.weight,), (self.stop,), tell) for piece in pieces(seen, each)]
+        each = pieces(seen, self.search.inputs_at_once(seen))
+        parts = [self.search(piece, (self.weight,), (self.stop,), tell) for piece in each]
         return torch.cat([part[self.weight, self.stop] for part in parts])
-
-
-def inputs_at_once(device: torch.device) -> int:
-    """How many are searched together."""
-    return CHUNK.get(device.type, CHUNK["cpu"])
 
 
 def _teller(watch: Watch | None, score: float) -> Tell:

@@ -37,6 +37,13 @@ class Untrained:
         """Numbers that one image's network is made of."""
         return sum(n_out * (n_in * KERNEL**2 + 1) for n_in, n_out in self.layers)
 
+    @property
+    def n_held(self) -> int:
+        """Numbers held at once for one image's slope, about: every layer's columns, the largest three times."""
+        layers = zip(self.layers, self._grids(), strict=True)
+        columns = [n_in * KERNEL**2 * rows * across for (n_in, _), (rows, across) in layers]
+        return sum(columns) + 2 * max(columns)
+
     def draw(self, rng: torch.Generator) -> Float[Tensor, " number"]:
         """Fresh weights; the last layer's are small, so that the first image is nearly its base."""
         parts = []
@@ -50,13 +57,16 @@ class Untrained:
         """The noise that every image is painted from."""
         return INPUT_STD * torch.randn(1, self.width, *self.sizes[0], generator=rng, device=rng.device)
 
+    def _grids(self) -> list[tuple[int, int]]:
+        """Rows and columns of each layer."""
+        return [size for size in self.sizes for _ in range(len(self.layers) // LEVELS)]
+
     def __call__(
         self, seed_map: Float[Tensor, "1 feature rows columns"], weights: Weights
     ) -> Float[Tensor, "batch channel height width"]:
         """Logits of each image."""
         h, used = seed_map.expand(len(weights), *seed_map.shape[1:]), 0
-        for i, (n_in, n_out) in enumerate(self.layers):
-            size = self.sizes[min(i // 2, LEVELS - 1)]
+        for i, ((n_in, n_out), size) in enumerate(zip(self.layers, self._grids(), strict=True)):
             if tuple(h.shape[-2:]) != size:
                 h = F.interpolate(h, size=size, mode="bilinear", align_corners=False)
             n = n_out * (n_in * KERNEL**2 + 1)
