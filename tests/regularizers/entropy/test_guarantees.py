@@ -1,8 +1,6 @@
 """What every surrogate promises, whatever its grouping: guards, order, shapes, state, routing of gradients."""
 
 import copy
-import warnings
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,39 +12,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from references.steps import clouds, make_step
+from references.surrogates import MAKERS, counted, make, wander
 from splitveil.check import UsageError
 from splitveil.regularizers import entropy
 from splitveil.regularizers.base import Regularizer
-from splitveil.regularizers.entropy import Gates, KeepAccuracy, KMeans, Memory, Share, Snr, Surrogate, Threshold
+from splitveil.regularizers.entropy import KMeans, Memory, Surrogate
+from splitveil.regularizers.entropy.meter import Meter
 
-MAKERS: dict[str, Callable[[], Regularizer]] = {
-    "plain": entropy.plain,
-    "unlabeled": entropy.unlabeled,
-    "kmeans": lambda: entropy.kmeans(n_groups=3),
-    "mixture": lambda: entropy.mixture(n_groups=2),
-    "gated-pooling": lambda: entropy.gated_pooling(hidden=8),
-    "slots": lambda: entropy.slots(n_slots=3, slot_dim=8),
-    "mixture-prior": lambda: entropy.mixture_prior(n_groups=2),
-    "hybrid": lambda: entropy.hybrid(n_groups=2),
-    "correlated": lambda: entropy.correlated(rank=2),
-    "staged": lambda: entropy.staged(at_epoch=1, n_slots=3),
-    "keep-accuracy": lambda: KeepAccuracy(entropy.plain(), floor=0.5),
-    "adaptive, all gates": lambda: Surrogate(
-        KMeans(n_groups=2),
-        threshold=Threshold(quantile=0.5),
-        gates=Gates(dimension=True, snr=Snr(), mass_power=2.0, share=Share(slope=None, level=None)),
-    ),
-    "published": entropy.published,
-    "notes-gated-pooling": entropy.notes_gated_pooling,
-    "notes-slots": lambda: entropy.notes_slots(n_slots=3, silent_calls=1),
-}
 DIM, CLASSES = 6, 4
-
-
-def make(name: str) -> Regularizer:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the literal presets warn
-        return MAKERS[name]()
 
 
 def _run(regularizer: Regularizer, *, first: int, n: int, n_classes: int = CLASSES) -> list[Tensor]:
@@ -211,24 +184,15 @@ def test_a_question_to_the_device_would_be_noticed() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_replayed_step_is_the_step_itself_and_never_waits(name: str) -> None:
+    def watch(is_watched: bool) -> None:
+        torch.cuda.set_sync_debug_mode("error" if is_watched else "default")
+
     outcomes = []
     for is_on in (True, False):
         regularizer = make(name)
-        for meter in (m for m in regularizer.modules() if type(m).__name__ == "Meter"):
-            meter.replay.is_on &= is_on  # type: ignore[union-attr, operator]
-        seen = []
-        for i in range(40):  # long enough for recordings with and without gauges
-            z, y = (t.cuda() for t in clouds(24, DIM, CLASSES, seed=i))
-            torch.cuda.set_sync_debug_mode("error" if i > 8 else "default")
-            step = make_step(z.requires_grad_(), y, n_classes=CLASSES, step=8 * i, epoch=i // 4)
-            regularizer.fit(make_step(z.detach(), y, n_classes=CLASSES, step=8 * i, epoch=i // 4))
-            loss = regularizer(step).loss
-            (slope,) = torch.autograd.grad(loss, z)
-            torch.cuda.set_sync_debug_mode("default")
-            seen += [loss.detach(), slope]
-            if i == 3:
-                regularizer.end_epoch(step.progress)
-        outcomes.append(seen)
+        for meter in (m for m in regularizer.modules() if isinstance(m, Meter)):
+            meter.replay.is_on &= is_on
+        outcomes.append([*wander(regularizer, device="cuda", watch=watch), *counted(regularizer)])
     for a, b in zip(*outcomes, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 

@@ -12,7 +12,6 @@ from splitveil.regularizers.entropy.members import assemble
 from splitveil.regularizers.entropy.moments import Moments
 from splitveil.regularizers.entropy.numbers import Numbers
 from splitveil.regularizers.entropy.parallel import World
-from splitveil.regularizers.entropy.replay import Replay
 from splitveil.regularizers.entropy.reservoir import Reservoir
 
 Y = torch.tensor([0, 1])
@@ -120,14 +119,6 @@ def test_numbers_depend_on_seed_purpose_and_step_alone() -> None:
     again = Numbers()(shapes, seed=1, key="fit", step=2, like=like)
     assert torch.equal(again["a"], first["a"])
     assert torch.equal(again["b"], first["b"])
-
-
-def test_replay_just_calls_where_there_is_no_accelerator() -> None:
-    replay = Replay()
-    seen: list[float] = []
-    for _ in range(6):
-        replay("key", lambda x: (x, seen.append(float(x)))[:1], [torch.tensor(float(len(seen)))])
-    assert seen == [0, 1, 2, 3, 4, 5]
 
 
 def test_the_class_gate_takes_its_constants_from_running_shares() -> None:

@@ -25,7 +25,8 @@ from splitveil.regularizers.base import Progress
 from splitveil.regularizers.entropy.groupings.base import Space
 from splitveil.regularizers.entropy.information import spread_nats
 from splitveil.regularizers.entropy.members import Members, total
-from splitveil.regularizers.entropy.meter import Draws, Entry, Meter, Metered, Purpose, Worth
+from splitveil.regularizers.entropy.meter import Entry, Meter
+from splitveil.regularizers.entropy.metered import Draws, Metered, Purpose, Worth
 from splitveil.regularizers.entropy.parallel import agree, world
 from splitveil.regularizers.entropy.reservoir import Reservoir
 from splitveil.regularizers.entropy.settings import Memory
@@ -39,6 +40,7 @@ TINY = 1e-12  # keeps the gradient of √λ finite where a direction carries not
 class Correlated(Metered):
     """Log-determinant of a low-rank plus diagonal class covariance; `rank` directions a class."""
 
+    remembers = True
     directions: Tensor
 
     def __init__(
@@ -72,12 +74,8 @@ class Correlated(Metered):
             gauges = {"charged": (of_class * nats.detach()).sum(), "P": (of_class * plain.detach()).sum()}
         return (of_class * nats).sum() / members.z.shape[1], gauges
 
-    @property
-    def remembers(self) -> bool:
-        return True
-
-    def remember(self, entry: Entry) -> None:
-        self.reservoir.add(entry.z, entry.y)
+    def remember(self, z: Tensor, y: Tensor) -> None:
+        self.reservoir.add(z, y)
 
     def end_epoch(self, progress: Progress) -> None:
         if (progress.epoch + 1) % self.memory.refit_every or not len(self.reservoir):

@@ -16,36 +16,55 @@ from splitveil.randomness import Key, derive
 
 
 @final
+class Drawn:
+    """Named arrays of standard normal numbers in one piece of memory."""
+
+    __slots__ = ("_flat", "_generator", "_key", "arrays")
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], key: Key, like: Tensor) -> None:
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        self._key, self._generator = key, torch.Generator(like.device)
+        self._flat = torch.empty(sum(sizes), dtype=like.dtype, device=like.device)
+        ends = itertools.accumulate(sizes)
+        self.arrays: dict[str, Tensor] = {
+            name: self._flat[end - size : end].view(shape)
+            for (name, shape), size, end in zip(shapes.items(), sizes, ends, strict=True)
+        }
+
+    def fill(self, seed: int, step: int) -> None:
+        """Draw anew."""
+        self._flat.normal_(generator=self._generator.manual_seed(derive(seed, self._key, step)))
+
+
+@final
 class Numbers:
-    """Named arrays of standard normal numbers, filled anew by every call."""
+    """Arrays of standard normal numbers by purpose and shape."""
 
     def __init__(self) -> None:
-        self._memory: dict[tuple[object, ...], Tensor] = {}
-        self._generators: dict[torch.device, torch.Generator] = {}
+        self._drawn: dict[tuple[object, ...], Drawn] = {}
 
     def __call__(
         self, shapes: Mapping[str, tuple[int, ...]], *, seed: int, key: Key, step: int, like: Tensor
     ) -> dict[str, Tensor]:
         """Arrays of these shapes on the device and in the dtype of `like`; valid until the same call comes again."""
-        if not shapes:
+        drawn = self.room(shapes, key=key, like=like)
+        if drawn is None:
             return {}
-        sizes = [math.prod(shape) for shape in shapes.values()]
+        drawn.fill(seed, step)
+        return drawn.arrays
+
+    def room(self, shapes: Mapping[str, tuple[int, ...]], *, key: Key, like: Tensor) -> Drawn | None:
+        """Where the numbers of such a call are; None for no numbers."""
+        if not shapes:
+            return None
         place = (key, *shapes.items(), like.device, like.dtype)
-        if place not in self._memory:
-            self._memory[place] = torch.empty(sum(sizes), dtype=like.dtype, device=like.device)
-        if like.device not in self._generators:
-            self._generators[like.device] = torch.Generator(like.device)
-        flat = self._memory[place].normal_(generator=self._generators[like.device].manual_seed(derive(seed, key, step)))
-        ends = itertools.accumulate(sizes)
-        return {
-            name: flat[end - size : end].view(shape)
-            for (name, shape), size, end in zip(shapes.items(), sizes, ends, strict=True)
-        }
+        if place not in self._drawn:
+            self._drawn[place] = Drawn(shapes, key, like)
+        return self._drawn[place]
 
     def forget(self) -> None:
         """Give the memory back."""
-        self._memory.clear()
-        self._generators.clear()
+        self._drawn.clear()
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Numbers":
         return Numbers()

@@ -28,6 +28,11 @@ def world() -> World:
     return World(0, 1)
 
 
+def is_alone() -> bool:
+    """Whether there is no other process."""
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1
+
+
 def gather(mine: Tensor, here: World) -> Tensor:
     """The rows of all ranks, in rank order; detached. Every rank must hold equally many."""
     if here.size == 1:

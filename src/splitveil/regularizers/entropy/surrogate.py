@@ -31,7 +31,8 @@ from splitveil.regularizers.entropy.groupings.plain import whole
 from splitveil.regularizers.entropy.hinge import Hinge, Information
 from splitveil.regularizers.entropy.information import density, spread_nats
 from splitveil.regularizers.entropy.members import Members
-from splitveil.regularizers.entropy.meter import Draws, Entry, Meter, Metered, Purpose, Worth
+from splitveil.regularizers.entropy.meter import Entry, Meter
+from splitveil.regularizers.entropy.metered import Draws, Metered, Purpose, Worth
 from splitveil.regularizers.entropy.parallel import World, agree, world
 from splitveil.regularizers.entropy.reading import Reading, read
 from splitveil.regularizers.entropy.reservoir import Reservoir
@@ -66,6 +67,9 @@ class Surrogate(Metered):
         self.meter = Meter(vectors=vectors, uses_labels=grouping.uses_labels, gauge_every=gauge_every)
         self.adam = Adam(lr=self.fitting.lr)
         self.reservoir = Reservoir(capacity=self.memory.capacity)
+        self.remembers = grouping.remembers
+        self._observes = self.threshold.quantile is not None or self.gates.share is not None
+        self._moves = self.rule != "none" or self.gates.has_dimension
         if self.rule == "penalty":
             warnings.warn("fit='penalty' trains the estimator to report little: its gauges will show", stacklevel=2)
 
@@ -90,7 +94,7 @@ class Surrogate(Metered):
         if (shape := self.grouping.draw_shape(entry.n_rows)) is not None:
             needed["groups"] = shape
         if has_gauges or (purpose == "fit" and self.rule == "likelihood"):
-            needed["noise"] = tuple(entry.z.shape)
+            needed["noise"] = (entry.n_members, entry.dim)
         return needed
 
     def value(self, members: Members, draws: Draws, *, has_gauges: bool) -> Worth:
@@ -111,23 +115,14 @@ class Surrogate(Metered):
             "shut": self.n_shut.clone(),
         }
 
-    @property
-    def remembers(self) -> bool:
-        return self.grouping.remembers
-
-    def remember(self, entry: Entry) -> None:
-        if self.remembers:
-            z = entry.z if self.charging.space == "features" else F.layer_norm(entry.z, entry.z.shape[1:])
-            self.reservoir.add(z, entry.y)
+    def remember(self, z: Tensor, y: Tensor) -> None:
+        self.reservoir.add(z if self.charging.space == "features" else F.layer_norm(z, z.shape[1:]), y)
 
     def phase(self) -> Hashable:
         return self.grouping.phase
 
     def wants_to_learn(self, step: Step) -> bool:
-        if self.threshold.quantile is not None or self.gates.share is not None:
-            return True
-        has_parameters = self.rule != "none" or self.gates.has_dimension
-        return has_parameters and step.progress.step % self.fitting.every == 0
+        return self._observes or (self._moves and step.progress.step % self.fitting.every == 0)
 
     def learn(self, members: Members, draws: Draws, here: World) -> None:
         members = self._in_space(members)

@@ -22,7 +22,8 @@ from splitveil.mixtures import Mixture, leak_nats, log_joint
 from splitveil.regularizers.base import Step
 from splitveil.regularizers.entropy.groupings.base import Space, soft
 from splitveil.regularizers.entropy.members import Members, total
-from splitveil.regularizers.entropy.meter import Draws, Entry, Meter, Metered, Purpose, Worth
+from splitveil.regularizers.entropy.meter import Entry, Meter
+from splitveil.regularizers.entropy.metered import Draws, Metered, Purpose, Worth
 from splitveil.regularizers.entropy.moments import TINY, Moments, moments
 from splitveil.regularizers.entropy.parallel import World
 from splitveil.regularizers.entropy.vectors import ToVectors
@@ -63,8 +64,8 @@ class MixturePrior(Metered):
         return Mixture(self.weight.clamp_min(TINY).log(), self.mean, self.var)
 
     def shapes(self, purpose: Purpose, entry: Entry, *, has_gauges: bool) -> Mapping[str, tuple[int, ...]]:
-        needed = {"noise": tuple(entry.z.shape)}
-        return needed if purpose == "charge" else {**needed, "lots": (len(entry.z), self.n_groups)}
+        needed = {"noise": (entry.n_members, entry.dim)}
+        return needed if purpose == "charge" else {**needed, "lots": (entry.n_members, self.n_groups)}
 
     def value(self, members: Members, draws: Draws, *, has_gauges: bool) -> Worth:
         label = members.label.index_select(0, members.row)
