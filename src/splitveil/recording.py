@@ -27,6 +27,7 @@ def recorded(network: nn.Module, sample: tuple[Tensor, ...] | None, *, bfloat16:
         yield
     finally:
         warn(warned)
+        network.__dict__.pop("forward", None)  # the recording, with all the memory it holds
 
 
 def _record(network: nn.Module, sample: tuple[Tensor, ...], *, bfloat16: bool) -> None:

@@ -11,6 +11,7 @@ from typing import final
 import torch
 
 from splitveil.attacks import Oracle, Seen, Threat
+from splitveil.attacks.oracle import Releases
 from splitveil.check import RunError
 from splitveil.data import Part
 from splitveil.evaluation.judges import Judges
@@ -19,7 +20,9 @@ from splitveil.metrics import Scores, has_ssim, lpips, mse, psnr, ssim
 from splitveil.randomness import SeededSource
 from splitveil.types import Images, Labels, Pixels
 
-CHUNK = 250  # victims at once
+BLOCK = 250  # victims whose noise is drawn together, however many are attacked at once
+BLOCKS_AT_ONCE = {"cuda": 4, "cpu": 1}
+LARGE = 64 * 64  # pixels; of larger images one block at once
 LPIPS_CHANNELS = (1, 3)
 
 
@@ -40,16 +43,26 @@ class Victims:
 
     def chunks(self) -> Iterator[slice]:
         """Rows to be attacked together."""
-        return (slice(start, min(start + CHUNK, len(self))) for start in range(0, len(self), CHUNK))
+        is_large = self.image_shape[1] * self.image_shape[2] > LARGE
+        return self._slices(0, len(self), BLOCK * (1 if is_large else BLOCKS_AT_ONCE.get(self._part.device.type, 1)))
 
     def observe(self, rows: slice, threat: Threat, *, seed: int) -> Seen:
         """What reaches the attacker of these victims: T releases of each, and their labels if it knows them.
 
         Guarantees: attacks with the same seed and T see the same noise, so they are compared on the same releases.
         """
-        source = SeededSource(seed, "victims", rows.start)
-        z_sent = self._oracle.release(self._part.images(rows), source=source, releases=threat.releases)
+        z_sent = torch.cat(
+            [self._release(part, threat, seed) for part in self._slices(rows.start, rows.stop, BLOCK)], 1
+        )
         return Seen(z_sent, self._part.labels[rows] if threat.label_known else None)
+
+    def _release(self, rows: slice, threat: Threat, seed: int) -> Releases:
+        source = SeededSource(seed, "victims", rows.start)
+        return self._oracle.release(self._part.images(rows), source=source, releases=threat.releases)
+
+    @staticmethod
+    def _slices(start: int, stop: int, size: int) -> Iterator[slice]:
+        return (slice(at, min(at + size, stop)) for at in range(start, stop, size))
 
     @torch.no_grad()
     def score(self, rows: slice, x_hat: Images) -> dict[str, Scores]:
