@@ -90,6 +90,7 @@ def train_client(
         "seed": client.seed,
         "epochs": words.epochs,
         "accuracy": {"victims": found, "selection": trained.selection_accuracy},
+        "gauges": {name: value for name, value in trained.history[trained.best_epoch].items() if "/" in name},
         "seconds": round(trained.seconds, 1),
     }
 
