@@ -60,7 +60,7 @@ def wander(
             (slope,) = torch.autograd.grad(penalty.loss, z)
             shown += [penalty.loss.detach(), slope, *penalty.gauges.values()]
         watch(False)
-        if i in (3, 20):
+        if i in (12, 25):
             regularizer.end_epoch(step.progress)
     return shown
 

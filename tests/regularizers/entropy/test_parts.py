@@ -90,6 +90,21 @@ def test_the_reservoir_leaves_broken_members_out_and_saves_only_what_it_holds() 
     assert torch.equal(other.held()[1], reservoir.held()[1])
 
 
+def test_a_full_reservoir_goes_on_where_it_was_saved() -> None:
+    one, other = Reservoir(capacity=5), Reservoir(capacity=5)
+    for reservoir in (one, other):
+        reservoir.build(1, like=torch.zeros(0))
+    one.add(torch.arange(7.0)[:3, None], torch.arange(3))
+    one.add(torch.arange(7.0)[3:, None], torch.arange(3, 7))
+    assert one.state_dict()["next"] == 2
+    other.load_state_dict(one.state_dict())
+    for reservoir in (one, other):
+        reservoir.add(torch.ones(2, 1), torch.tensor([10, 11]))
+        assert sorted(reservoir.held()[1].tolist()) == [4, 5, 6, 10, 11]
+        reservoir.clear()
+        assert len(reservoir) == 0
+
+
 def test_adam_is_that_of_torch_and_skips_broken_gradients() -> None:
     ours = [nn.Parameter(torch.ones(3).double()), nn.Parameter(torch.full((2, 2), 2.0).double())]
     theirs = [nn.Parameter(p.detach().clone()) for p in ours]

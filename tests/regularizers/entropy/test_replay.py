@@ -56,7 +56,7 @@ def test_a_replayed_run_is_the_run_itself(name: str) -> None:
         outcomes.append([*wander(regularizer), *counted(regularizer), *regularizer.state_dict().values()])
         recorded.append(sum(len(meter.replay._recordings) for meter in meters))
     assert recorded[1] == 0
-    assert (recorded[0] >= 2) == (name != "correlated")
+    assert recorded[0] >= (1 if name == "correlated" else 2)
     for a, b in zip(*outcomes, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
 

@@ -41,6 +41,7 @@ class Correlated(Metered):
     """Log-determinant of a low-rank plus diagonal class covariance; `rank` directions a class."""
 
     remembers = True
+    recorded = ("fit",)  # small factorizations of the charge go through a library that cannot be recorded
     directions: Tensor
 
     def __init__(
@@ -55,7 +56,6 @@ class Correlated(Metered):
         self.rank = int(at_least("rank", rank, 1))
         self.memory = memory or Memory()
         self.meter = Meter(vectors=vectors, gauge_every=gauge_every)
-        self.meter.replay.is_on = False  # small factorizations go through a library that cannot be recorded
         self.reservoir = Reservoir(capacity=self.memory.capacity)
 
     def build(self, space: Space) -> None:

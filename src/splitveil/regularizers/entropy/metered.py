@@ -48,6 +48,7 @@ class Metered(Regularizer, ABC):
 
     meter: Meter
     remembers: bool = False  # whether `remember` keeps anything
+    recorded: tuple[Purpose, ...] = ("charge", "fit")  # what can be recorded
 
     @abstractmethod
     def build(self, space: Space) -> None:
@@ -76,9 +77,10 @@ class Metered(Regularizer, ABC):
         return None
 
     def forward(self, step: Step) -> Penalty:
-        raw = self.meter.raw(step)
+        meter = self.meter
+        raw = meter.raw(step)
         has_slope = raw[0].requires_grad and torch.is_grad_enabled()
-        task = Task("charge", has_slope=has_slope, has_gauges=self.meter.has_gauges(step))
+        task = Task("charge", has_slope=has_slope, has_gauges=meter.has_gauges(step))
         recording = self._recording(task, step, raw)
         if recording is None:
             worth, slope, *packed = self._call(task, step, raw)
@@ -88,7 +90,7 @@ class Metered(Regularizer, ABC):
             outputs = recording.play(step.progress)
             worth, loan, packed = outputs[0].clone(), recording.lend(outputs[1]), [out.clone() for out in outputs[2:]]
         loss: Tensor = _Charged.apply(raw[0], worth, loan) if has_slope else worth  # type: ignore[no-untyped-call]
-        return Penalty(loss, {"penalty": worth, **self.meter.unpack(packed)})
+        return Penalty(loss, {"penalty": worth, **meter.unpack(packed)})
 
     def fit(self, step: Step) -> None:
         learns = self.wants_to_learn(step)
@@ -107,7 +109,7 @@ class Metered(Regularizer, ABC):
 
     def _recording(self, task: Task, step: Step, raw: Raw) -> Recording | None:
         """What to replay for this step; None while it is to be called."""
-        if not is_alone():
+        if task.purpose not in self.recorded or not is_alone():
             return None
         z, y, noise_var = raw
         key = (task, self.phase(), noise_var, step.n_classes, z.shape, z.dtype, z.device, y.shape)
