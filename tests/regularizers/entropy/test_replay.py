@@ -91,6 +91,17 @@ def test_features_in_another_memory_format_are_replayed_too() -> None:
     assert _n_recorded(surrogate) == 1
 
 
+@pytest.mark.parametrize("memory", [torch.channels_last, torch.contiguous_format])
+def test_a_gradient_lies_as_its_features_do(memory: torch.memory_format) -> None:
+    surrogate = entropy.plain()
+    for i in range(1, 7):  # called, then replayed
+        step = _step(i, shape=(2, 2, 3))
+        z = step.z.detach().contiguous(memory_format=memory).requires_grad_()
+        _, slope = _train(surrogate, [replace(step, z=z)])
+        assert slope.stride() == z.stride()
+    assert _n_recorded(surrogate) == 1
+
+
 @pytest.mark.parametrize("make_one", [entropy.plain, entropy.kmeans, entropy.gated_pooling, entropy.mixture_prior])
 def test_a_replayed_step_copies_its_features_once(make_one: Callable[[], Own], monkeypatch: pytest.MonkeyPatch) -> None:
     surrogate = make_one()

@@ -164,7 +164,10 @@ class Metered(Regularizer, ABC):
             slope = torch.autograd.grad(worth, members.z)[0] if task.has_slope else torch.zeros_like(members.z)
         with torch.no_grad():
             worth, slope = self.meter.guard(members, worth.detach(), slope)
-        return worth, slope.view(z.shape), *self.meter.pack(gauges, like=worth)
+        slope = slope.view(z.shape)
+        if not z.is_contiguous():  # a gradient that lies as the features do spares the encoder conversions
+            slope = torch.empty_like(z).copy_(slope)
+        return worth, slope, *self.meter.pack(gauges, like=worth)
 
     @torch.no_grad()
     def _moved(self, z: Tensor, y: Tensor, task: Task, entry: Entry, draws: Draws) -> tuple[Tensor, ...]:
