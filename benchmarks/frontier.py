@@ -71,9 +71,9 @@ def compared(seeds: int, weight: float = WEIGHTS[0], **where: Any) -> list[Cell]
 def batch_cells(seeds: int) -> list[Cell]:
     """Small and large batches: a class has three members in a batch of 32, a hundred in one of 1,024.
 
-    The longest first; 512 is the frontier's own. At its strongest weight, where groupings may differ most.
+    At the strongest weight of the frontier, where groupings may differ most; its own size last.
     """
-    return [cell for batch in (32, 128, 1024) for cell in compared(seeds, max(WEIGHTS), batch=batch)]
+    return [cell for batch in (32, 1024, 128, 512) for cell in compared(seeds, max(WEIGHTS), batch=batch)]
 
 
 def cut_cells(seeds: int) -> list[Cell]:
