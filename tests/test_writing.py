@@ -2,6 +2,10 @@
 
 import errno
 import os
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +61,51 @@ def test_what_is_written_is_on_the_disk_before_it_takes_its_place(tmp_path: Path
     monkeypatch.setattr(os, "replace", lambda fresh, path: done.append("replace"))
     write_text(tmp_path / "numbers.json", "new")
     assert done == ["fsync", "replace"]
+
+
+def test_threads_that_write_one_file_do_not_fail_each_other(tmp_path: Path) -> None:
+    path, failed = tmp_path / "numbers.json", []
+
+    def write(word: str) -> None:
+        for _ in range(100):
+            try:
+                write_text(path, 1000 * word)
+            except RunError as error:
+                failed.append(error)
+
+    writers = [threading.Thread(target=write, args=(word,)) for word in "ab"]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join()
+    assert not failed
+    assert path.read_text() in (1000 * "a", 1000 * "b")
+    assert [each.name for each in tmp_path.iterdir()] == ["numbers.json"]
+
+
+def _half(path: Path, process: int) -> Path:
+    """What another process would leave of `path`."""
+    with replacing(path) as fresh:
+        name = fresh.name.replace(f"-{os.getpid()}-", f"-{process}-")
+        fresh.write_text("whole")
+    half = path.with_name(name)
+    half.write_text("half")
+    return half
+
+
+def test_what_a_kill_left_is_swept_up_by_the_next_write(tmp_path: Path) -> None:
+    path = tmp_path / "numbers[0].json"
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    left, other = _half(path, ended.pid), _half(tmp_path / "other.json", ended.pid)
+    running = _half(path, os.getppid())
+    write_text(path, "new")
+    assert not left.exists()
+    assert other.exists()
+    assert running.read_text() == "half"
+    os.utime(running, (time.time() - 7200,) * 2)
+    write_text(path, "newer")
+    assert not running.exists()
 
 
 def test_tensors_and_words_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -3,14 +3,20 @@
     with replacing(path) as fresh: write to `fresh`          a killed write leaves what was at `path` before
     write_tensors(path, tensors)  →  read_tensors(path)      a damaged file is removed, as if it had never been written
 
-What is written reaches the disk before it takes its place, so a power cut leaves the old file or the new one.
+What is written reaches the disk before it takes its place, so a power cut leaves the old file or the new one. Each
+process and thread writes under a name of its own; what a kill leaves of it is swept up by the next write of that file.
 """
 
+import glob
 import os
 import re
+import threading
+import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from platform import node
 from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
@@ -21,6 +27,7 @@ if TYPE_CHECKING:  # text files are written without waiting for torch
     import torch
 
 NEXT = "free some space and run the same command again"
+ABANDONED = 3600.0  # seconds after which a half-written file is nobody's, wherever its writer was
 DAMAGES = (SafetensorError, OSError, KeyError, TypeError, ValueError)  # what reading a damaged file may raise
 
 
@@ -30,8 +37,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Guarantees: nothing is left beside `path`; a disk that refuses is a one-line `RunError`.
     """
-    fresh = path.with_name(f"{path.stem}.part{path.suffix}")
+    fresh = path.with_name(f"{path.stem}{_mark()}{os.getpid()}-{threading.get_native_id()}{path.suffix}")
     try:
+        _sweep(path)
         yield fresh
         flush(fresh)
         os.replace(fresh, path)
@@ -40,6 +48,36 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
+
+
+def _mark() -> str:
+    """What the name of a half-written file has after the stem, before the process: this machine."""
+    return f".part-{zlib.crc32(node().encode()):08x}-"
+
+
+def _sweep(path: Path) -> None:
+    """Remove halves of `path` that nobody writes any more."""
+    name = f"{glob.escape(path.stem)}.part-*{glob.escape(path.suffix)}"
+    for half in path.parent.glob(name):
+        mine = half.name.removeprefix(f"{path.stem}{_mark()}")
+        process = mine.partition("-")[0]
+        is_gone = process.isdecimal() and mine != half.name and not _is_running(int(process))
+        with suppress(OSError):
+            if is_gone or time.time() - half.stat().st_mtime > ABANDONED:
+                half.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    """Whether there is such a process here; where that cannot be asked, there may be."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def write_text(path: Path, text: str) -> None:
