@@ -30,3 +30,12 @@ def test_large_images_are_attacked_a_block_at_a_time(monkeypatch):
     monkeypatch.setattr(victims, "LARGE", 8 * 8 - 1)
     mine = Victims(WORLD.part(35, 0, "victims"), oracle_of(WORLD.client()))
     assert [rows.stop - rows.start for rows in mine.chunks()] == [10, 10, 10, 5]
+
+
+def test_releases_that_take_too_much_memory_are_handed_over_in_fewer_blocks(monkeypatch):
+    monkeypatch.setattr(victims, "BLOCK", 10)
+    monkeypatch.setattr(victims, "BLOCKS_AT_ONCE", {"cpu": 3})
+    monkeypatch.setattr(victims, "MOST", 10 * 6 * 8)  # eight releases of a block
+    mine = Victims(WORLD.part(35, 0, "victims"), oracle_of(WORLD.client()))
+    sizes = {t: [rows.stop - rows.start for rows in mine.chunks(t)] for t in (1, 4, 64)}
+    assert sizes == {1: [30, 5], 4: [20, 15], 64: [10, 10, 10, 5]}

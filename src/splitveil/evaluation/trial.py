@@ -55,7 +55,7 @@ def run_trial(
     began, device = _begin(scene)
     inverter = trial.attack.fit(_known(trial, scene, seed), seed=seed, watch=watch, state=state)
     scores, painted, looking = [], [], 0.0
-    for rows in scene.victims.chunks():
+    for rows in scene.victims.chunks(trial.threat.releases):
         x_hat = inverter(scene.victims.observe(rows, trial.threat, seed=seed))
         scores.append(scene.victims.score(rows, x_hat))
         painted.append(to_pixels(x_hat))
@@ -76,7 +76,7 @@ def run_inquiry(
     began, device = _begin(scene)
     guesser = inquiry.attack.fit(_known(inquiry, scene, seed), seed=seed, watch=watch, state=state)
     right = []
-    for rows in scene.victims.chunks():
+    for rows in scene.victims.chunks(inquiry.threat.releases):
         guess = guesser(scene.victims.observe(rows, inquiry.threat, seed=seed)).argmax(1)
         right.append((guess == inquiry.attack.truth(scene.victims.labels(rows))).float().cpu())
     return Outcome(

@@ -6,12 +6,14 @@ Attacks live in another room, cannot name this class, and are never handed it.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
+from math import prod
 from typing import final
 
 import torch
 
 from splitveil.attacks import Oracle, Seen, Threat
-from splitveil.attacks.oracle import Releases
+from splitveil.attacks.oracle import Releases, feature_shape
 from splitveil.check import RunError
 from splitveil.data import Part
 from splitveil.evaluation.judges import Judges
@@ -23,6 +25,7 @@ from splitveil.types import Images, Labels, Pixels
 BLOCK = 250  # victims whose noise is drawn together, however many are attacked at once
 BLOCKS_AT_ONCE = {"cuda": 4, "cpu": 1}
 LARGE = 64 * 64  # pixels; of larger images one block at once
+MOST = 2**28  # numbers handed over at once (1 GiB), where a block is not more by itself
 LPIPS_CHANNELS = (1, 3)
 
 
@@ -41,10 +44,18 @@ class Victims:
         """Channels, height, width."""
         return self._part.image_shape
 
-    def chunks(self) -> Iterator[slice]:
-        """Rows to be attacked together."""
+    def chunks(self, releases: int = 1) -> Iterator[slice]:
+        """Rows to be attacked together, by who sees so many releases of each."""
         is_large = self.image_shape[1] * self.image_shape[2] > LARGE
-        return self._slices(0, len(self), BLOCK * (1 if is_large else BLOCKS_AT_ONCE.get(self._part.device.type, 1)))
+        blocks = 1 if is_large else BLOCKS_AT_ONCE.get(self._part.device.type, 1)
+        if blocks > 1:
+            blocks = max(1, min(blocks, MOST // (BLOCK * releases * self._n_sent)))
+        return self._slices(0, len(self), BLOCK * blocks)
+
+    @cached_property
+    def _n_sent(self) -> int:
+        """Numbers in one release of one input."""
+        return prod(feature_shape(self._oracle, self._part.images(slice(1))))
 
     def observe(self, rows: slice, threat: Threat, *, seed: int) -> Seen:
         """What reaches the attacker of these victims: T releases of each, and their labels if it knows them.
