@@ -1,6 +1,7 @@
 """What the table of the whole suite is made of: a client, a judge, a client's bounds, one trial, one inquiry."""
 
 import argparse
+import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
@@ -8,11 +9,12 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from ladder_cells import head_weights, make_split, train_client, weights
 from safetensors.torch import load_file
 
 from splitveil.attacks import Attack, Box, Recognition, Ridge, Threat
-from splitveil.bounds import bounds_of
+from splitveil.bounds import Bound, bounds_of
 from splitveil.data import ImageSet
 from splitveil.evaluation import Inquiry, Suite, Trial, evaluate, full
 from splitveil.evaluation.judges import Judges
@@ -28,33 +30,33 @@ RELEASES = (1, 16)  # of one input, that the bounds are for
 COUNTS = ("steps", "samples", "restarts", "n_tuned")
 SEARCHES = ("diffusion", "generator-latent", "optimization-dip")  # that take long for each victim
 PRIORS = {"diffusion": "denoiser", "generator-latent": "generator"}  # attacks whose prior all clients share
-FIRST = (  # of `full`: every kind of attack before its variants
+FIRST = (  # of `full`: every kind of attack before its variants, what is quick before what is not
     "decoder-residual--white-box-insider",
     "decoder-residual--white-box-outsider",
-    "diffusion--white-box-outsider",
-    "generator-latent--white-box-outsider",
-    "decoder-unet-long--white-box-insider",
-    "decoder-residual-mean16--white-box-outsider-16-releases",
-    "decoder-unet--white-box-insider",
-    "optimization-decoder--white-box-outsider",
-    "generator-decoder--white-box-outsider",
-    "shadow-head--query-free-outsider-head-known",
-    "shadow--query-free-outsider",
-    "optimization-dip--white-box-outsider",
-    "optimization-likelihood--white-box-outsider",
-    "optimization-tv--white-box-outsider",
-    "decoder-conv--white-box-insider",
-    "decoder-residual-label--white-box-outsider-label-known",
-    "decoder-residual--black-box-4096-outsider",
-    "decoder-residual--black-box-1024-outsider",
-    "decoder-residual--black-box-128-outsider",
     "decoder-residual--black-box-outsider",
+    "decoder-residual-mean16--white-box-outsider-16-releases",
     "ridge--white-box-outsider",
     "ridge--white-box-insider",
     "ridge-mean16--white-box-outsider-16-releases",
     "nearest--white-box-outsider",
     "label-probe-linear--white-box-outsider",
     "label-probe-mlp--white-box-outsider",
+    "optimization-likelihood--white-box-outsider",
+    "optimization-tv--white-box-outsider",
+    "optimization-dip--white-box-outsider",
+    "decoder-conv--white-box-insider",
+    "decoder-residual--black-box-4096-outsider",
+    "decoder-residual--black-box-1024-outsider",
+    "decoder-residual--black-box-128-outsider",
+    "diffusion--white-box-outsider",
+    "decoder-unet--white-box-insider",
+    "optimization-decoder--white-box-outsider",
+    "generator-decoder--white-box-outsider",
+    "generator-latent--white-box-outsider",
+    "shadow-head--query-free-outsider-head-known",
+    "shadow--query-free-outsider",
+    "decoder-unet-long--white-box-insider",
+    "decoder-residual-label--white-box-outsider-label-known",
     "diffusion--white-box-outsider-16-releases",
     "optimization-decoder--white-box-outsider-16-releases",
     "decoder-unet-mean16--white-box-insider-16-releases",
@@ -177,36 +179,62 @@ def bound_one(data: ImageSet, task: Bounds, words: argparse.Namespace, work: Pat
 
 
 def attack_one(data: ImageSet, cell: Cell, words: argparse.Namespace, work: Path) -> dict[str, Any]:
-    """One trial or inquiry on one client."""
-    place, seed = work / cell.client.slug, cell.client.seed
-    (place / "attacks").mkdir(parents=True, exist_ok=True)
-    _share(work.glob("judge-*.safetensors"), place)
-    _share(work.glob("prior-*.fit"), place / "attacks")
+    """One trial or inquiry on one client, in a folder of its own."""
+    place, seed = work / cell.slug, cell.client.seed
+    _fetch(cell, place, work)
     split = opened(data, cell.client, words, work)
-    if isinstance(cell.each, Inquiry):
-        suite = Suite("suite", (Trial(Ridge(), Threat()),), words.victims, inquiries=(cell.each,))
-    else:
-        twin = source_of(cell.each)
-        trials = (cell.each,) if twin is None else (twin, cell.each)
-        victims = words.searched if cell.each.attack.name in SEARCHES else words.victims
-        suite = Suite("suite", trials, victims, recognition=_recognition(words))
     result = evaluate(
         split.client,
-        suite,
+        _suite(cell, words),
         data,
         seeds=(seed,),
         out=place,
+        bounds=_bounds(cell.client, words),
         keep_samples=False,
         head=split.server,
         keep_priors=True,
     )
     _share((place / "attacks").glob("prior-*.fit"), work)
     facts = {"client": cell.client.kind, "seed": seed, "prior_mse": result.prior_mse, "n_victims": result.n_victims}
-    inferences = [asdict(each) for each in result.inferences]
+    facts |= {"inferences": [asdict(each) for each in result.inferences]}
     if isinstance(cell.each, Inquiry):
-        return facts | {"inferences": inferences}
+        return facts
     measured = next(each for each in result.attacks if each.name == cell.each.name)
-    return facts | {"attack": asdict(measured), "inferences": inferences, "settings": repr(cell.each.attack)}
+    facts |= {"mse_of_searched": _mse_of_first(place, cell, words.searched), "settings": repr(cell.each.attack)}
+    return facts | {"attack": asdict(measured)}
+
+
+def _suite(cell: Cell, words: argparse.Namespace) -> Suite:
+    """The cell alone, after what it is a copy of; an inquiry beside the quickest attack."""
+    if isinstance(cell.each, Inquiry):
+        return Suite("suite", (Trial(Ridge(), Threat()),), words.victims, inquiries=(cell.each,))
+    source = source_of(cell.each)
+    trials = (cell.each,) if source is None else (source, cell.each)
+    victims = words.searched if cell.each.attack.name in SEARCHES else words.victims
+    return Suite("suite", trials, victims, recognition=_recognition(words))
+
+
+def _bounds(client: Client, words: argparse.Namespace) -> list[Bound]:
+    """What was proved of the client, to flag an error below it."""
+    found = json.loads((words.out / f"{Bounds(client).slug}.json").read_text())
+    return [Bound.from_words(each) for each in found["bounds"]]
+
+
+def _mse_of_first(place: Path, cell: Cell, n: int) -> float:
+    """The error on the victims that every attack has seen: what attacks are ranked by."""
+    with np.load(place / "attacks" / f"{cell.each.slug}-seed{cell.client.seed}.npz", allow_pickle=False) as file:
+        return float(file["score_mse"][:n].mean())
+
+
+def _fetch(cell: Cell, place: Path, work: Path) -> None:
+    """Judges, priors, and trials that are finished elsewhere: by `standard.py`, or that this one is a copy of."""
+    (place / "attacks").mkdir(parents=True, exist_ok=True)
+    _share(work.glob("judge-*.safetensors"), place)
+    _share(work.glob("prior-*.fit"), place / "attacks")
+    source = source_of(cell.each)
+    each = cell if source is None else Cell(cell.client, source)
+    for folder in (work / cell.client.slug, work / each.slug):
+        _share((folder / "attacks").glob(f"{each.each.slug}-seed{cell.client.seed}.*"), place / "attacks")
 
 
 def source_of(each: Trial | Inquiry) -> Trial | None:
