@@ -88,9 +88,9 @@ def test_a_judge_s_seconds_are_its_own(folder, result):
 def test_every_judge_is_trained_before_an_attack_begins(monkeypatch):
     """A gallery is looked at by the insider's judge, whoever attacks."""
     order = []
-    fit, begin = Recognition.fit, trial._begin
+    fit, begin = Recognition.fit, trial.Gauge
     monkeypatch.setattr(Recognition, "fit", lambda *a, **k: (order.append(k["watch"]), fit(*a, **k))[1])
-    monkeypatch.setattr(trial, "_begin", lambda scene: (order.append("begin"), begin(scene))[1])
+    monkeypatch.setattr(trial, "Gauge", lambda *a: (order.append("begin"), begin(*a))[1])
     brief = Recognition(batch=32, plan=Plan(steps=2, check_every=2))
     evaluate(client(), Suite("one", SUITE.trials[:1], recognition=brief), people())
     assert order[-1] == "begin"

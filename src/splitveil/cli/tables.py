@@ -4,7 +4,12 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from splitveil.cli.display import out
-from splitveil.evaluation import Result
+from splitveil.evaluation import AttackResult, InferenceResult, Result
+
+LEGEND = (
+    "s: all pieces of an attack; a prior that attacks share counts where it was learned. "
+    "MB: the peak of the device, or of the process on a CPU (≤: since it began)"
+)
 
 
 def show_result(result: Result) -> None:
@@ -21,11 +26,12 @@ def show_result(result: Result) -> None:
             "–" if each.ssim is None else f"{each.ssim.mean:.2f}",
             "–" if each.lpips is None else f"{each.lpips.mean:.2f}",
             f"{each.seconds:.0f}",
-            "–" if each.peak_memory_mb is None else f"{each.peak_memory_mb:.0f}",
+            _megabytes(each),
         )
     console = out()
     console.print(table)
     _show_inferences(result)
+    console.print(LEGEND, markup=False, style="dim", soft_wrap=True)
     console.print(f"worst case: {result.headline}, leak {result.best.leak.mean:.2f} (0 nothing, 1 exact)", markup=False)
     console.print(f"best attack for each victim (an oracle: nobody knows which): MSE {result.oracle_mse}", markup=False)
     for reason in result.reasons:
@@ -51,6 +57,12 @@ def _show_inferences(result: Result) -> None:
             f"{each.chance:.1%}",
             "–" if each.ceiling is None else f"{each.ceiling.mean:.1%}",
             f"{each.seconds:.0f}",
-            "–" if each.peak_memory_mb is None else f"{each.peak_memory_mb:.0f}",
+            _megabytes(each),
         )
     out().print(table)
+
+
+def _megabytes(each: AttackResult | InferenceResult) -> str:
+    if each.peak_memory_mb is None:
+        return "–"
+    return f"{'≤ ' if each.peak_is_at_most else ''}{each.peak_memory_mb:.0f}"

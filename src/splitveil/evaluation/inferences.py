@@ -37,6 +37,7 @@ def asked(inquiry: Inquiry, outcomes: tuple[Outcome, ...], roles: Roles, y: Labe
         seconds=sum(outcome.seconds for outcome in outcomes),
         peak_memory_mb=max(peaks) if peaks else None,
         flags=tuple(falling[:1]),
+        peak_is_at_most=any(outcome.peak_is_at_most for outcome in outcomes),
     )
 
 
@@ -63,6 +64,7 @@ def judged(
             ceiling=_over(outcomes, f"{key}_original"),
             seconds=fmean(outcome.judge_seconds for outcome in outcomes),
             peak_memory_mb=outcomes[0].peak_memory_mb,
+            peak_is_at_most=outcomes[0].peak_is_at_most,
         )
         for key, chance in chances.items()
     ]

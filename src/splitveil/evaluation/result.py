@@ -35,9 +35,10 @@ class AttackResult:
     train_mse: float | None  # on the attacker's own images, mean over seeds
     selection_mse: float | None
     steps: int
-    seconds: float  # all seeds, fitting and scoring
+    seconds: float  # all seeds, fitting and scoring, in all pieces; a shared prior counts where it was learned
     peak_memory_mb: float | None  # of the device, or of the process on a CPU
     flags: tuple[Flag, ...]
+    peak_is_at_most: bool = False  # the peak is that of the process since it began
 
     @property
     def name(self) -> str:
@@ -63,6 +64,7 @@ class InferenceResult:
     seconds: float  # of fitting and guessing, or of training the judge and looking
     peak_memory_mb: float | None
     flags: tuple[Flag, ...] = ()
+    peak_is_at_most: bool = False  # the peak is that of the process since it began
 
     @property
     def unreliable(self) -> bool:

@@ -3,7 +3,7 @@
     <folder>/<attack>--<threat>-seed0.npz     every victim's scores, and samples where they may be kept
     <folder>/<attack>--<threat>-seed0.json    what it was and how it went; written last: it makes the trial finished
     <folder>/<attack>--<threat>-seed0.<fingerprint>.fit    a fit in flight; gone when the trial is finished
-    <folder>/prior-…                          what attacks learned of images alone; gone when the evaluation is
+    <folder>/prior-…                          what attacks learned of images alone; gone when the whole suite is done
 
 A stored trial counts only if its fingerprint (client, images, attack with all settings, threat, seed, and the server's
 half for an attacker who holds it) is the same.
@@ -127,6 +127,7 @@ class Store:
             "seconds": outcome.seconds,
             "judge_seconds": outcome.judge_seconds,
             "peak_memory_mb": outcome.peak_memory_mb,
+            "peak_is_at_most": outcome.peak_is_at_most,
         }
         write_text(place.with_suffix(".json"), json.dumps(words, indent=2, ensure_ascii=False) + "\n")
         for left in self._folder.glob(f"{place.name}.*.fit*"):
@@ -161,4 +162,5 @@ def _outcome(words: dict[str, object], arrays: dict[str, torch.Tensor]) -> Outco
         samples = Samples(tuple(index), tuple(mse), arrays["x"], arrays["x_hat"])
     health = Health(**words["health"])  # type: ignore[arg-type]
     judging = words.get("judge_seconds", 0.0)  # trials of older versions do not tell
-    return Outcome(scores, health, words["seconds"], words["peak_memory_mb"], samples, judging)  # type: ignore[arg-type]
+    at_most = words.get("peak_is_at_most", True)  # and had the peak of the process
+    return Outcome(scores, health, words["seconds"], words["peak_memory_mb"], samples, judging, at_most)  # type: ignore[arg-type]

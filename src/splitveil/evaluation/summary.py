@@ -104,6 +104,7 @@ def _attack_result(each: Played, mse: dict[Trial, Interval], context: Context) -
         seconds=sum(outcome.seconds for outcome in each.outcomes),
         peak_memory_mb=max(peaks) if peaks else None,
         flags=_flags(each, mse, context),
+        peak_is_at_most=any(outcome.peak_is_at_most for outcome in each.outcomes),
     )
 
 

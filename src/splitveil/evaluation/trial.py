@@ -1,6 +1,5 @@
 """One attack, one threat model, one seed: fit, invert, score."""
 
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +8,13 @@ import torch
 from torch import nn
 
 from splitveil.attacks import Health, Knowledge, Oracle, Watch, grant
+from splitveil.evaluation.gauge import Gauge
 from splitveil.evaluation.judges import Judges
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.samples import Samples, choose, to_pixels
 from splitveil.evaluation.suite import Inquiry, Trial
 from splitveil.evaluation.victims import Victims
 from splitveil.metrics import Scores
-
-MEGABYTE = 2**20
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,7 @@ class Outcome:
     peak_memory_mb: float | None
     samples: Samples | None
     judge_seconds: float = 0.0  # beside `seconds`: training who looked at the reconstructions, and looking
+    peak_is_at_most: bool = False  # it is that of the process since it began
 
     def mean(self, metric: str) -> float | None:
         """Mean over the victims; None where there is no such score."""
@@ -52,43 +51,45 @@ def run_trial(
 ) -> Outcome:
     """Fit the attack on what its threat model grants, then invert and score every victim."""
     trained = 0.0 if scene.judges is None else scene.judges.prepare(insider=trial.threat.insider, watch=watch)
-    began, device = _begin(scene)
-    inverter = trial.attack.fit(_known(trial, scene, seed), seed=seed, watch=watch, state=state)
     scores, painted, looking = [], [], 0.0
-    for rows in scene.victims.chunks(trial.threat.releases):
-        x_hat = inverter(scene.victims.observe(rows, trial.threat, seed=seed))
-        scores.append(scene.victims.score(rows, x_hat))
-        painted.append(to_pixels(x_hat))
-        if scene.judges is not None:
-            looked = time.monotonic()
-            scores[-1] |= scene.victims.judge(rows, x_hat, trial.threat, scene.judges)
-            looking += time.monotonic() - looked
-    seconds, peak = time.monotonic() - began - looking, _peak_memory(device)
+    with Gauge(scene.roles.auxiliary.device, state) as gauge:
+        inverter = trial.attack.fit(_known(trial, scene, seed), seed=seed, watch=gauge.watched(watch), state=state)
+        for rows in scene.victims.chunks(trial.threat.releases):
+            x_hat = inverter(scene.victims.observe(rows, trial.threat, seed=seed))
+            scores.append(scene.victims.score(rows, x_hat))
+            painted.append(to_pixels(x_hat))
+            if scene.judges is not None:
+                looked = time.monotonic()
+                with gauge.aside():
+                    scores[-1] |= scene.victims.judge(rows, x_hat, trial.threat, scene.judges)
+                looking += time.monotonic() - looked
+        spent = gauge.read()
     joined = {name: torch.cat([part[name] for part in scores]) for name in scores[0]}
     samples = _samples(scene.victims, joined["mse"], torch.cat(painted)) if scene.keep_samples else None
-    return Outcome(joined, inverter.health, seconds, peak, samples, trained + looking)
+    return Outcome(
+        joined, inverter.health, spent.seconds, spent.peak_memory_mb, samples, trained + looking, spent.is_at_most
+    )
 
 
 def run_inquiry(
     inquiry: Inquiry, scene: Scene, *, seed: int, watch: Watch | None = None, state: Path | None = None
 ) -> Outcome:
     """Fit the inference on what its threat model grants, then say of every victim whether the guess was right."""
-    began, device = _begin(scene)
-    guesser = inquiry.attack.fit(_known(inquiry, scene, seed), seed=seed, watch=watch, state=state)
     right = []
-    for rows in scene.victims.chunks(inquiry.threat.releases):
-        guess = guesser(scene.victims.observe(rows, inquiry.threat, seed=seed)).argmax(1)
-        right.append((guess == inquiry.attack.truth(scene.victims.labels(rows))).float().cpu())
+    with Gauge(scene.roles.auxiliary.device, state) as gauge:
+        guesser = inquiry.attack.fit(_known(inquiry, scene, seed), seed=seed, watch=gauge.watched(watch), state=state)
+        for rows in scene.victims.chunks(inquiry.threat.releases):
+            guess = guesser(scene.victims.observe(rows, inquiry.threat, seed=seed)).argmax(1)
+            right.append((guess == inquiry.attack.truth(scene.victims.labels(rows))).float().cpu())
+        spent = gauge.read()
     return Outcome(
-        {"right": torch.cat(right)}, guesser.health, time.monotonic() - began, _peak_memory(device), samples=None
+        {"right": torch.cat(right)},
+        guesser.health,
+        spent.seconds,
+        spent.peak_memory_mb,
+        samples=None,
+        peak_is_at_most=spent.is_at_most,
     )
-
-
-def _begin(scene: Scene) -> tuple[float, torch.device]:
-    device = scene.roles.auxiliary.device
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    return time.monotonic(), device
 
 
 def _known(trial: Trial | Inquiry, scene: Scene, seed: int) -> Knowledge:
@@ -107,15 +108,3 @@ def _known(trial: Trial | Inquiry, scene: Scene, seed: int) -> Knowledge:
 def _samples(victims: Victims, mse: Scores, x_hat: torch.Tensor) -> Samples:
     index = choose(mse)
     return Samples(tuple(index), tuple(mse[index].tolist()), victims.pictures(index), x_hat[index])
-
-
-def _peak_memory(device: torch.device) -> float | None:
-    """Of the device since the trial began; on a CPU, of the process since it began."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / MEGABYTE
-    try:
-        import resource
-    except ImportError:  # not on this operating system
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / MEGABYTE if sys.platform == "darwin" else peak / 1024  # kilobytes on Linux
