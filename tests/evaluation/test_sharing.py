@@ -111,3 +111,16 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "claims").write_text("in the way")
     with pytest.raises(RunError, match="cannot make"):
         Claims(tmp_path)
+
+
+def test_what_attacks_share_stays_until_the_whole_suite_is_finished(tmp_path):
+    suite = Suite("two", (Trial(Ridge(), Threat()), Trial(Averaged(Ridge(), 4), Threat(releases=4))))
+    (tmp_path / "attacks").mkdir()
+    prior = tmp_path / "attacks" / "prior-denoiser-00.fit"
+    prior.touch()
+    evaluate(WORLD.client(), suite.only(["ridge"]), ROLES, out=tmp_path)
+    assert prior.exists()
+    evaluate(WORLD.client(), suite, ROLES, out=tmp_path, keep_priors=True)
+    assert prior.exists()
+    evaluate(WORLD.client(), suite, ROLES, out=tmp_path)
+    assert not prior.exists()

@@ -47,8 +47,8 @@ def evaluate(
     are what no attack beats: with them two more flags can be judged. With `out`, finished trials are kept there, one
     JSON each, and not run again; the result is written there too. Samples are kept unless the images show people.
     `head` is the server's half, for attackers who hold it. After `time_budget` seconds nothing more is begun: `TimeUp`.
-    Priors that attacks have learned from auxiliary images are shared among the trials in `out`; `keep_priors` leaves
-    them there for the next evaluation.
+    Priors that attacks have learned from auxiliary images are shared among the trials in `out` until a whole suite is
+    finished; `keep_priors` leaves them there for the next evaluation.
 
     Guarantees: the same client, data, suite and seeds give the same result, interrupted or not, but for times and
     memory; the client is left as it was. With `out`, a watcher or a time budget that ends it loses no more than the
@@ -68,7 +68,7 @@ def evaluate(
     result = replace(result, inferences=_inferences(suite, scene, outcomes, result.headline))
     if out is not None:
         result.save(out / suite.file)
-    if not keep_priors:
+    if not (keep_priors or suite.is_part):  # the rest of a suite may need them yet
         stage.store.forget_priors()
     return result
 

@@ -11,6 +11,8 @@ from typing import TypeVar
 from splitveil.attacks import Attack, Box, Inference, Need, Recognition, Threat
 from splitveil.check import UsageError, nearest
 
+ONLY = ", only "  # between the name of a suite and what a part of it has
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -78,9 +80,14 @@ class Suite:
         return sorted({trial.attack.name for trial in self.trials} | {each.attack.name for each in self.inquiries})
 
     @property
+    def is_part(self) -> bool:
+        """Whether it is what `only` left of another."""
+        return ONLY in self.name
+
+    @property
     def file(self) -> str:
         """Where its result is kept: a part of a suite does not take the place of the whole."""
-        part = self.name.partition(", only ")[2]
+        part = self.name.partition(ONLY)[2]
         return f"result-{part.replace(', ', '-')}.json" if part else "result.json"
 
     def only(self, attacks: Sequence[str]) -> "Suite":
@@ -95,7 +102,7 @@ class Suite:
         asked = tuple(inquiry for inquiry in self.inquiries if inquiry.attack.name in attacks)
         if not kept:
             raise UsageError(f"{', '.join(attacks)} paints nothing and is asked beside an attack; pick one too")
-        return replace(self, name=f"{self.name}, only {', '.join(attacks)}", trials=kept, inquiries=asked)
+        return replace(self, name=f"{self.name}{ONLY}{', '.join(attacks)}", trials=kept, inquiries=asked)
 
     def on(self, ground: Ground) -> "Suite":
         """The trials that can be played on this ground."""
