@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "splitveil"
 
-BASE = {"types", "randomness", "check", "mixtures", "fitting", "recording", "writing"}
+BASE = {"types", "randomness", "check", "mixtures", "fitting", "pausing", "recording", "writing"}
 MAY_IMPORT: dict[str, set[str]] = {
     "dp": set(),
     "metrics": set(),

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from splitveil import fitting
+from splitveil import fitting, pausing
 from splitveil.check import RunError, UsageError
 from splitveil.fitting import Plan, Shuffled, fit, is_flat
 from splitveil.randomness import stream
@@ -153,6 +153,36 @@ def test_a_fit_that_its_watcher_ends_loses_nothing(channels_last, tmp_path):
     found = fit(network(), loss=counted, score=lambda net: reconstruction(net, -1), plan=plan, state=state)
     assert done[0] == 30
     assert [check.score for check in found.checks] == [check.score for check in wanted.checks]
+
+
+def test_a_fit_that_is_paused_between_two_checks_loses_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(pausing, "UNASKED", 0.0)
+    plan, state, steps = Plan(steps=60, lr=0.01, check_every=10), tmp_path / "fit", []
+    wanted = fit(network(), loss=reconstruction, score=lambda net: reconstruction(net, -1), plan=plan)
+
+    def counted(net: nn.Module, step: int) -> torch.Tensor:
+        steps.append(step)
+        return reconstruction(net, step)
+
+    def ask() -> None:
+        if len(steps) == 35:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), pausing.pausing(ask):
+        fit(network(), loss=counted, score=lambda net: reconstruction(net, -1), plan=plan, state=state)
+    found = fit(network(), loss=counted, score=lambda net: reconstruction(net, -1), plan=plan, state=state)
+    assert steps == list(range(60))
+    assert [(c.step, c.train_loss, c.score) for c in found.checks] == [
+        (c.step, c.train_loss, c.score) for c in wanted.checks
+    ]
+
+
+def test_a_fit_that_has_just_begun_is_not_paused():
+    def ask() -> None:
+        raise KeyboardInterrupt
+
+    with pausing.pausing(ask):
+        assert fit(linear(), loss=regression, score=distance, plan=Plan(steps=20, check_every=10)).checks[-1].step == 20
 
 
 @pytest.mark.parametrize("kept", [0, 100, -1])

@@ -21,6 +21,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from splitveil.check import RunError, at_least, fraction, positive
+from splitveil.pausing import pause
 from splitveil.randomness import stream
 from splitveil.recording import recorded
 from splitveil.writing import read_tensors, write_tensors
@@ -116,13 +117,14 @@ def fit(
         while not done:
             run.step(loss)
             done = run.is_done()
-            if done or run.step_count % plan.check_every == 0:
-                check = run.check(score)
-                try:
-                    tell(check)
-                except BaseException:  # whoever watches ends the fit here: nothing of it is lost
-                    run.save(state, now=True)
-                    raise
+            is_due = done or run.step_count % plan.check_every == 0
+            check = run.check(score) if is_due else None
+            try:
+                pause(time.monotonic() - run.born) if check is None else tell(check)
+            except BaseException:  # whoever watches ends the fit here: nothing of it is lost
+                run.save(state, now=True)
+                raise
+            if is_due:
                 run.save(state, now=done)
     return run.finish()
 
@@ -171,7 +173,7 @@ class _Run:
         self.step_count = self.cool_steps = 0
         self.cool_from: int | None = None
         self.stopped: Literal["plateau", "steps", "seconds"] = "plateau"
-        self.began = self.saved = time.monotonic()
+        self.born = self.began = self.saved = time.monotonic()
         network.train()
 
     @property
@@ -270,7 +272,7 @@ class _Run:
             return
         facts = {name: getattr(self, name) for name in ("step_count", "cool_from", "cool_steps", "stopped", "seconds")}
         facts |= {"checks": [asdict(check) for check in self.checks]}
-        write_tensors(path, self._tensors(), {"fit": json.dumps(facts)})
+        write_tensors(path, self._tensors() | {"total": self.total}, {"fit": json.dumps(facts)})
         self.saved = time.monotonic()
 
     def load(self, path: Path) -> None:
@@ -278,6 +280,7 @@ class _Run:
         if (found := read_tensors(path, device=self.device)) is None:
             return
         stored, facts = found[0], json.loads(found[1]["fit"])
+        self.total.copy_(stored.pop("total", self.total))
         with torch.no_grad():
             for name, value in self._tensors().items():  # the optimizer has no moments yet
                 value.copy_(stored.pop(name))
