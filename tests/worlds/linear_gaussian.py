@@ -76,6 +76,12 @@ class LinearGaussian:
         return x.float().reshape(-1, *self.image_shape).clamp(0, 1)
 
 
+def white(like: Tensor) -> Tensor:
+    """Images with the right mean and spread of every pixel, and nothing else right."""
+    normal = torch.randn(like.shape, generator=stream(0, "white"))
+    return (like.mean(0) + like.std(0) * normal).clamp(0, 1)
+
+
 def world(*, side: int = 8, features: int = 16, noise_std: float = 0.1, seed: int = 0) -> LinearGaussian:
     """Smooth random images (correlation falls off over two pixels), seen through random weights."""
     place = torch.cartesian_prod(torch.arange(side), torch.arange(side)).double()

@@ -1,7 +1,7 @@
 """Training against a critic inside the ordinary fit loop.
 
     critic      E C(x̂) − E C(x) + 10 E (‖∇C(x̃)‖ − 1)²,      x̃ = t x + (1 − t) x̂        one or more Adam steps
-    generator   −E C(x̂), beside what else it is charged
+    generator   −E C(x̂), or how far C tells it from real images, beside what else it is charged
 
 A `Duel` is the network that is fitted: the generator's weights are its parameters, which the loop moves, averages and
 scores. The critic's weights and moments are its buffers, which the loop keeps and restores with everything else, and
@@ -16,6 +16,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional as F
 
 from splitveil.networks.generator import Critic
 from splitveil.randomness import NoiseSource
@@ -25,6 +26,7 @@ BETAS = (0.0, 0.9)  # as Gulrajani et al.
 EPSILON = 1e-8
 PENALTY = 10.0  # weight of the gradient penalty
 KINDS = ("weight", "first", "second")
+SCALES = (1, 2, 4)  # pixels that are averaged, along each side
 
 Judge = Callable[[Images], Tensor]
 
@@ -60,6 +62,12 @@ class Duel(nn.Module):
     def judge(self, x: Images) -> Tensor:
         """C(x), with gradients to x alone."""
         return self._judge(self._tensors("weight"))(x)
+
+    def gap(self, real: Images, painted: Images) -> Tensor:
+        """E C(x) − E C(x̂), with gradients to x̂ alone, in units of the images' spread."""
+        unit = self.get_buffer("spread") * real[0].numel() ** 0.5
+        told: Tensor = (self.judge(real).mean().detach() - self.judge(painted).mean()) / unit
+        return told
 
     def teach(self, real: Images, painted: Images, source: NoiseSource) -> None:
         """One Adam step of the critic."""
@@ -111,3 +119,17 @@ def energy_distance(a: Images, b: Images) -> Tensor:
     within = [torch.cdist(each, each).sum() / (len(each) * (len(each) - 1)) for each in (a, b)]
     apart: Tensor = (2 * torch.cdist(a, b).mean() - within[0] - within[1]) / a.shape[1] ** 0.5
     return apart
+
+
+def distance_over_scales(a: Images, b: Images) -> Tensor:
+    """How far images `a` lie from images `b`: energy distances at full, half and quarter size, in units of b's spread.
+
+    The mean of the three. Over pixels alone an energy distance looks at every pixel's spread, and hardly at how pixels
+    hang together: white noise of the right mean and spread passes. At a quarter of the size it is far too gray.
+    """
+    apart = []
+    for scale in SCALES:
+        small, target = (F.avg_pool2d(x, scale, ceil_mode=True) for x in (a, b))
+        spread = (target - target.mean(0)).square().mean().sqrt().clamp_min(EPSILON)
+        apart.append(energy_distance(small, target) / spread)
+    return torch.stack(apart).mean()

@@ -1,9 +1,13 @@
 """A generator as prior: images that a network trained on auxiliary images can paint.
 
-    latent     train G against a critic on auxiliary images;  û = argmin −log p(z_sent | G(u)) + w ‖u‖²/2;
+    latent     train G for D(G(u), x) + ½ Ŵ² on auxiliary images;  û = argmin −log p(z_sent | G(u)) + w ‖u‖²/2;
                then move on from G(û), mixed with an affine guess as far as each is worth it, under a Gaussian with
                the covariance of what that lacks
     decoder    train G(z_sent) for ‖x − G‖² + share · (−C(G)): painted from what was seen, and hard to tell from images
+
+D is the energy distance at three scales, Ŵ = E C(x) − E C(G(u)) what a Wasserstein critic C tells apart, in units of
+the images' spread. It is squared, so that a critic which tells nothing pulls at nothing: charged with −C(G) alone, as
+usual, a generator that begins close to the images is pulled away from them faster than the critic learns.
 
 The search for û begins where an affine map sends z_sent: fitted on pairs (u, z_sent of G(u)), which cost nothing. It is
 tried from several places; the one whose image explains best what was seen is kept. Weights of priors and numbers of
@@ -19,7 +23,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from splitveil.attacks.adversarial import Duel, energy_distance
+from splitveil.attacks.adversarial import Duel, distance_over_scales
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
 from splitveil.attacks.canvas import gaussian_canvas
 from splitveil.attacks.channel import Channel, channel_of
@@ -29,7 +33,6 @@ from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.latent import Calibrated, LatentCanvas, Restarted, fit_affine, guess_latent
 from splitveil.attacks.pairs import Pairs, Seen
 from splitveil.attacks.refinement import Begin, Search, Searched, some, tune
-from splitveil.attacks.views import view
 from splitveil.check import at_least, one_of, positive
 from splitveil.fitting import Fitted, Plan, Shuffled, fit
 from splitveil.metrics import mse
@@ -41,17 +44,19 @@ from splitveil.types import Images
 Mode = Literal["latent", "decoder"]
 
 N_OWN = 500  # auxiliary images for units, for what a generator lacks, and for scores
+N_COMPONENTS = 2000  # auxiliary images for the components that a generator begins with
 CHUNK = 250  # inputs painted at once
 WEIGHTS = (0.3, 3.0, 30.0, 300.0, 3000.0)  # of ‖u‖²/2: a generator that cannot paint the image wants a heavier one
 MOVED_WEIGHTS = (0.3, 1.0, 3.0, 10.0)  # of what is added to its image
 STOPS = (0.0, 0.3, 1.0)
 RATE, MOVED_RATE = 0.05, 0.1  # of the search over u, and of what is added
 SHARE = 0.2  # of the pull of ‖x − G‖² that the critic's may have
+SMALL = 0.1  # added to a distance, which may be zero: a fit that gains less than a hundredth of this is flat
 SCATTER = 0.5  # how far apart searches begin, in standard deviations of u
 
 
 PLANS: dict[Mode, Plan] = {
-    "latent": Plan(steps=4000, lr=1e-4, warmup=200, ema=0.999, check_every=250, patience=8),
+    "latent": Plan(steps=4000, lr=3e-4, warmup=200, ema=0.999, check_every=250, patience=8),
     "decoder": Plan(steps=5000, lr=2e-3, ema=0.998, check_every=100),
 }
 
@@ -95,7 +100,8 @@ class GeneratorAttack(Attack):
     def learn(self, known: Knowledge, real: Images, course: Course) -> Fitted:
         """A generator of images like the auxiliary ones, the same for every client: beside the fit, it is fitted once.
 
-        It is scored by its energy distance to `real`.
+        It is scored by its energy distance to `real` over three scales. It sees images as they are: views that are
+        shifted would be what it learns to paint.
         """
         part, seed, device = known.auxiliary, course.seed, real.device
         image_shape = part.image_shape
@@ -104,7 +110,7 @@ class GeneratorAttack(Attack):
             generator = Generator(image_shape, latent=self.latent, width=self.width)
             critic = Critic(image_shape, width=self.width)
         duel = Duel(generator, critic, lr=self.critic_lr).to(device)
-        own = part.images(slice(min(len(part), N_OWN)))
+        own = part.images(slice(min(len(part), N_COMPONENTS)))
         generator.calibrate(own)
         duel.calibrate(own)
         order = Shuffled(len(part), size=self.batch, seed=seed, device=device)
@@ -114,13 +120,14 @@ class GeneratorAttack(Attack):
             assert isinstance(network, Duel)
             source = SeededSource(seed, "duel", step)
             for turn in range(self.rounds):
-                x = view(part.images(order(self.rounds * step + turn)), source)
+                x = part.images(order(self.rounds * step + turn))
                 network.teach(x, network(source.normal((len(x), self.latent), device=device)), source)
-            return -network.judge(network(source.normal((order.size, self.latent), device=device))).mean()
+            painted = network(source.normal((len(x), self.latent), device=device))
+            return distance_over_scales(painted, x) + network.gap(x, painted).clamp_min(0).square() / 2
 
-        score = lambda network: energy_distance(network(dreamed), real)  # noqa: E731
+        score = lambda network: SMALL + distance_over_scales(network(dreamed), real)  # noqa: E731
         plan = replace(self.plan or PLANS["latent"], momentum=0.0)
-        facts = (self.latent, self.width, self.batch, self.rounds, plan, self.critic_lr, seed)
+        facts = ("scales", self.latent, self.width, self.batch, self.rounds, plan, self.critic_lr, seed)
         place = shared(course.state, kind="generator", facts=facts, learned_from=part, scored_on=real)
         run = partial(fit, duel, loss=loss, score=score, plan=plan, progress=course.watch)
         return learned_once(course.state, place, lambda state: run(state=state))

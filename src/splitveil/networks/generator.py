@@ -1,7 +1,12 @@
 """A generator of images and the critic that it is trained against.
 
-    generator   u ~ N(0, I) → linear → w·4 channels at H/8 → (double, conv, norm, ReLU) × 3 → σ(conv + logit mean)
+    generator   u ~ N(0, I) → σ(m + B u + N(u))
+                N: linear → w·4 channels at H/8 → (double, conv, norm, ReLU) × 3 → conv
     critic      conv → (conv, halve) × 3 → linear → one number; no norms, so that its slope per image means something
+
+m and B begin as mean and principal components of the attacker's own images, as logits, and N's last layer as zero: the
+generator begins as the Gaussian that fits them best, in the directions that u has room for, and learns what they are
+beyond it. Begun at random it spends a short training on finding their mean and spread.
 
 Source: Gulrajani et al., "Improved Training of Wasserstein GANs" (2017).
 """
@@ -19,7 +24,7 @@ from splitveil.types import Images
 
 DOUBLINGS = 3
 GROUPS = 8
-EDGE = 0.02  # the mean image is kept this far from 0 and 1, where a logit is infinite
+EDGE = 0.02  # images are kept this far from 0 and 1, where a logit is infinite
 Latent = Float[Tensor, "batch latent"]
 
 
@@ -37,17 +42,35 @@ class Generator(nn.Module):
         widths = [4 * width, 4 * width, 2 * width, width]
         self.first = nn.Linear(latent, widths[0] * self.size[0] * self.size[1])
         blocks = [_up(wide, narrow) for wide, narrow in pairwise(widths)]
-        self.rest = nn.Sequential(*blocks, nn.Conv2d(width, channels, 3, padding=1))
+        last = nn.Conv2d(width, channels, 3, padding=1)
+        nn.init.zeros_(last.weight)
+        self.rest = nn.Sequential(*blocks, last)
+        self.broad = nn.Linear(latent, math.prod(image_shape), bias=False)
         self.register_buffer("base", torch.zeros(1, *image_shape))
 
     @torch.no_grad()
     def calibrate(self, x: Images) -> None:
-        """Take the mean image from the attacker's own."""
-        self.base.copy_(x.mean(0, keepdim=True).clamp(EDGE, 1 - EDGE).logit())
+        """Take the mean and the principal components from the attacker's own images."""
+        logits = x.clamp(EDGE, 1 - EDGE).logit()
+        mean = logits.mean(0, keepdim=True)
+        self.base.copy_(mean)
+        components = _components((logits - mean).flatten(1))[:, : self.latent]
+        self.broad.weight.zero_()[:, : components.shape[1]] = components
 
     def forward(self, u: Latent) -> Images:
-        logits: Tensor = self.rest(self.first(u).reshape(len(u), -1, *self.size))
-        return torch.sigmoid(logits[..., : self.height, : self.width_px].float() + self.base)
+        fine: Tensor = self.rest(self.first(u).reshape(len(u), -1, *self.size))
+        logits = self.base + self.broad(u).reshape(-1, *self.base.shape[1:])
+        return torch.sigmoid(logits + fine[..., : self.height, : self.width_px].float())
+
+
+def _components(x: Float[Tensor, "image pixel"]) -> Float[Tensor, "pixel component"]:
+    """Columns b_k, longest first, with Σ_k b_k b_kᵀ = xᵀx/n: from the smaller of the two matrices that have them."""
+    n, dim = x.shape
+    values, vectors = torch.linalg.eigh((x @ x.T if n < dim else x.T @ x).double() / n)
+    longest_first = vectors.flip(1).to(x)
+    lengths = values.flip(0).clamp_min(0).sqrt().to(x)
+    columns: Tensor = x.T @ longest_first / math.sqrt(n) if n < dim else longest_first * lengths
+    return columns
 
 
 def _up(inputs: int, outputs: int) -> nn.Sequential:
