@@ -10,7 +10,18 @@ from torch import Tensor
 from references.steps import clouds, make_step
 from splitveil.regularizers import entropy
 from splitveil.regularizers.base import Penalty, Regularizer, Step
-from splitveil.regularizers.entropy import Gates, KeepAccuracy, KMeans, Share, Snr, Surrogate, Threshold
+from splitveil.regularizers.entropy import (
+    Charging,
+    Gates,
+    Gating,
+    KeepAccuracy,
+    KMeans,
+    Parts,
+    Share,
+    Snr,
+    Surrogate,
+    Threshold,
+)
 
 MAKERS: dict[str, Callable[[], Regularizer]] = {
     "plain": entropy.plain,
@@ -28,6 +39,11 @@ MAKERS: dict[str, Callable[[], Regularizer]] = {
         KMeans(n_groups=2),
         threshold=Threshold(quantile=0.5),
         gates=Gates(dimension=True, snr=Snr(), mass_power=2.0, share=Share(slope=None, level=None)),
+    ),
+    "running shutoff": lambda: entropy.slots(
+        n_slots=3,
+        slot_dim=8,
+        parts=Parts(gates=Gating(dimension=True, snr=True), charging=Charging(shutoff="running")),
     ),
     "published": entropy.published,
     "notes-gated-pooling": entropy.notes_gated_pooling,

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from splitveil.cli.config import Config
 from splitveil.data import ImageSet, read
 from splitveil.mechanisms import Chain, Identity, Mechanism
 from splitveil.randomness import derive
+from splitveil.regularizers.base import Regularizer
 from splitveil.regularizers.entropy import KeepAccuracy
 from splitveil.split import Normalize, Split, cut
 from splitveil.training import Term, Weight
@@ -60,8 +61,19 @@ def build_mechanism(settings: list[dict[str, Any]]) -> Mechanism:
 
 
 @dataclass(frozen=True)
+class Keep:
+    """A selection accuracy to keep, and how the strength of a penalty may move: see `KeepAccuracy`."""
+
+    floor: float
+    start: float = 1.0
+    least: float = 1e-3
+    most: float = 1e3
+    gain: float = 0.3
+
+
+@dataclass(frozen=True)
 class TermWords:
-    """What a config says of a penalty beside the penalty's own options."""
+    """What a config says of a penalty beside the penalty's own options; a literal preset has defaults of its own."""
 
     weight: float
     warmup_epochs: int = 0
@@ -70,7 +82,7 @@ class TermWords:
     scale: float = 1.0
     clip_norm: float | None = None
     gradient_decay: float = 0.0
-    keep_accuracy: float | None = None  # push this penalty as far as this selection accuracy allows
+    keep_accuracy: float | Keep | None = None  # push this penalty as far as this selection accuracy allows
     max_broken: int = 100
 
 
@@ -82,12 +94,12 @@ def build_terms(settings: list[dict[str, Any]]) -> list[Term]:
         shared = TermWords.__dataclass_fields__
         own = {key: value for key, value in entry.items() if key not in shared}
         regularizer = catalog.build("regularizers", own, where=where)
-        words: TermWords = catalog.construct(
-            TermWords, {key: value for key, value in entry.items() if key in shared}, where=where
-        )
+        said = {key: value for key, value in entry.items() if key in shared}
+        words: TermWords = catalog.construct(TermWords, {**_usual(regularizer), **said}, where=where)
         weight = Weight(words.weight, words.warmup_epochs, words.shape, words.ramp_epochs, words.scale)
-        if words.keep_accuracy is not None:
-            regularizer = KeepAccuracy(regularizer, floor=words.keep_accuracy)
+        keep = Keep(words.keep_accuracy) if isinstance(words.keep_accuracy, float) else words.keep_accuracy
+        if keep is not None:
+            regularizer = KeepAccuracy(regularizer, **asdict(keep))
         name = entry["name"] if all(t.name != entry["name"] for t in terms) else f"{entry['name']}-{i}"
         terms.append(
             Term(
@@ -96,11 +108,17 @@ def build_terms(settings: list[dict[str, Any]]) -> list[Term]:
                 weight,
                 clip_norm=words.clip_norm,
                 gradient_decay=words.gradient_decay,
-                accuracy_floor=words.keep_accuracy,
+                accuracy_floor=None if keep is None else keep.floor,
                 max_broken=words.max_broken,
             )
         )
     return terms
+
+
+def _usual(regularizer: Regularizer) -> dict[str, Any]:
+    """What the source of a penalty says of its weight and gradient, where it says anything."""
+    words = asdict(regularizer.usual)
+    return words if words["weight"] is not None else {key: value for key, value in words.items() if key != "weight"}
 
 
 def load_weights(module: nn.Module, path: Path) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from splitveil.check import UsageError, nearest, one_of
+from splitveil.check import UsageError, one_of
+from splitveil.cli.words import check_keys, gathered, place, said
 
 
 @dataclass(frozen=True)
@@ -133,19 +134,17 @@ def construct(constructor: Any, options: Mapping[str, Any], *, where: str) -> An
     from pydantic import TypeAdapter, ValidationError
 
     known = inspect.signature(constructor).parameters
-    for key in options:
-        if key not in known:
-            raise UsageError(
-                f"{where}: unknown option {key!r}{nearest(key, list(known))}; it has: {', '.join(known) or 'none'}"
-            )
+    given = gathered(constructor, options, where)
     for name, parameter in known.items():
-        if parameter.default is inspect.Parameter.empty and name not in options:
+        if parameter.default is inspect.Parameter.empty and name not in given:
             raise UsageError(f"{where}: needs {name!r}")
     values = {}
-    for key, value in options.items():
+    for key, value in given.items():
+        inside = where if key == "parts" else f"{where}.{key}"
+        check_keys(value, known[key].annotation, inside)
         try:
             values[key] = TypeAdapter(known[key].annotation).validate_python(value)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            raise UsageError(f"{where}.{key}: {first['msg'].removeprefix('Value error, ')}, got {value!r}") from None
+            raise UsageError(f"{place(first, value, inside)}: {said(first)}") from None
     return constructor(**values)

@@ -6,14 +6,13 @@ have to be read, so code that builds a `Config` itself runs without it.
 
 import dataclasses
 import json
-import types
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from splitveil.check import UsageError, nearest
+from splitveil.check import UsageError
+from splitveil.cli.words import check_keys, said
 from splitveil.data import Decoding
 from splitveil.split import Bottleneck
 from splitveil.training import Recipe
@@ -64,7 +63,7 @@ def parse(words: Mapping[str, Any]) -> Config:
     """Check words against the settings and build them."""
     from pydantic import TypeAdapter, ValidationError
 
-    _check_keys(words, Config, "")
+    check_keys(words, Config, "")
     try:
         return TypeAdapter(Config).validate_python(dict(words))
     except ValidationError as error:
@@ -73,18 +72,18 @@ def parse(words: Mapping[str, Any]) -> Config:
         raise UsageError(f"{where or 'config'}: {said(first)}"[:300]) from None
 
 
-def said(error: Mapping[str, Any]) -> str:
-    """What pydantic found wrong; our own checks have said already what they got."""
-    if error["type"] == "value_error":
-        return str(error["msg"]).removeprefix("Value error, ")
-    return f"{error['msg']}, got {error['input']!r}"
-
-
 def schema() -> dict[str, Any]:
-    """JSON schema of the whole config."""
+    """JSON schema of the whole config, with every word of every mechanism and regularizer."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Config).json_schema()
+    from splitveil.cli.build import TermWords
+    from splitveil.cli.vocabulary import entries
+
+    whole = TypeAdapter(Config).json_schema()
+    shapes = whole.setdefault("$defs", {})
+    for kind, key, shared in (("mechanisms", "mechanism", None), ("regularizers", "regularizers", TermWords)):
+        whole["properties"][key]["items"] = {"oneOf": entries(kind, shapes, shared=shared)}
+    return whole
 
 
 def as_words(config: Config) -> dict[str, Any]:
@@ -159,20 +158,3 @@ def _index(level: list[Any], part: str, where: str) -> int:
     if not part.isdigit() or int(part) >= len(level):
         raise UsageError(f"-s {where}: {part!r} is not a place in a list of {len(level)} entries")
     return int(part)
-
-
-def _check_keys(words: Any, kind: Any, where: str) -> None:
-    kind = _dataclass_in(kind)
-    if kind is None or not isinstance(words, Mapping):
-        return
-    known = {f.name: f.type for f in dataclasses.fields(kind)}
-    for key, value in words.items():
-        path = f"{where}.{key}" if where else str(key)
-        if key not in known:
-            raise UsageError(f"{path}: unknown key{nearest(str(key), list(known))}; known: {', '.join(known)}")
-        _check_keys(value, known[key], path)
-
-
-def _dataclass_in(kind: Any) -> Any:
-    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    return next((option for option in options if dataclasses.is_dataclass(option)), None)

@@ -49,6 +49,8 @@ def catalog_table(kind: str, *, as_json: bool) -> None:
     out().print(table)
     if kind == "datasets":
         out().print(PATHS)
+    if kind in ("mechanisms", "regularizers"):
+        out().print("options of each, with defaults: `splitveil config schema`", markup=False)
 
 
 def doctor(*, as_json: bool) -> None:

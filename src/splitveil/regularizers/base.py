@@ -9,6 +9,7 @@ gradient in the regularizer's own parameters; `fit` sees detached tensors and mo
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -53,12 +54,31 @@ class Penalty:
     gauges: Mapping[str, Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Usual:
+    """How a source uses its penalty: what a term of a config takes where it names nothing else.
+
+    `weight` is λ (None: the source names none), `scale` its loss scale, `clip_norm` and `gradient_decay` what is done
+    to the penalty's gradient. Building a term by hand uses none of it unless asked.
+    """
+
+    weight: float | None = None
+    warmup_epochs: int = 0
+    shape: Literal["constant", "ramp", "cosine", "constant_step"] = "constant"
+    ramp_epochs: int = 0
+    scale: float = 1.0
+    clip_norm: float | None = None
+    gradient_decay: float = 0.0
+
+
 class Regularizer(nn.Module, ABC):
     """Something the encoder is charged for. Owns its parameters and how they are fitted.
 
     Guarantees expected of every implementation: `forward` leaves no gradient in the regularizer's own parameters; its
     `state_dict` (parameters, optimizer moments, reservoirs, random state, as tensors) restores it exactly.
     """
+
+    usual: Usual = Usual()  # warm-up, loss scale and so on of the source it follows; ours have none of their own
 
     def bind(self, client: nn.Module, server: nn.Module) -> None:
         """Meet the networks before training, for regularizers that touch weights. Default: nothing."""

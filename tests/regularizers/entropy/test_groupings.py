@@ -6,7 +6,19 @@ import torch
 from references.steps import clouds, make_step
 from splitveil.check import UsageError
 from splitveil.regularizers import entropy
-from splitveil.regularizers.entropy import Fitting, GatedPooling, Hybrid, KMeans, Mixture, Slots, Surrogate
+from splitveil.regularizers.entropy import (
+    Charging,
+    Fitting,
+    GatedPooling,
+    Gating,
+    Hybrid,
+    KMeans,
+    Mixture,
+    Parts,
+    Slots,
+    Snr,
+    Surrogate,
+)
 from splitveil.regularizers.entropy.groupings.gated_pooling import segment_softmax
 from splitveil.regularizers.entropy.information import worst_gap
 from splitveil.regularizers.entropy.members import assemble
@@ -161,6 +173,58 @@ def test_staged_charges_pooling_first_and_slots_later() -> None:
     assert sizes == [2, 2, 3, 3]
 
 
+def test_staged_slots_gate_classes_by_the_shares_they_saw() -> None:
+    """In the epoch before its own the second stage learns a = 4/std and b = mean − std of M/B."""
+    staged = entropy.staged(at_epoch=2, n_slots=3)
+    z, _ = clouds(20, 8, CLASSES)
+    y = torch.tensor([0] * 12 + [1] * 6 + [2] * 2)
+    staged.fit(make_step(z, y, n_classes=CLASSES, epoch=0))
+    late = staged.second
+    assert isinstance(late, Surrogate)
+    assert not late.meter.n_classes  # not yet looked at
+    staged.fit(make_step(z, y, n_classes=CLASSES, epoch=1, step=1))
+    share = torch.tensor([0.6, 0.3, 0.1]).double()
+    want = torch.sigmoid(4 / share.std(unbiased=False) * (share - share.mean() + share.std(unbiased=False)))
+    shown = staged(make_step(z, y, n_classes=CLASSES, epoch=2, step=16)).gauges["gate_class"]
+    assert float(shown) == pytest.approx(float((share * want).sum()))
+    bare = entropy.staged(at_epoch=2, n_slots=3, parts=Parts(gates=Gating()))
+    assert "gate_class" not in bare(make_step(z, y, n_classes=CLASSES, epoch=2, step=16)).gauges
+
+
+def test_a_running_shutoff_silences_openings_that_are_unusual() -> None:
+    """Levels are set by what the run showed: a step whose gates open as usual is charged, a wide open one is not."""
+    parts = Parts(gates=Gating(snr=Snr(level=20.0, sharpness=1.0)), charging=Charging(shutoff="running"))
+    surrogate = entropy.plain(parts=parts)
+    losses = []
+    for i in range(12):
+        z, y = clouds(24, DIM, CLASSES, seed=i)
+        usual = make_step(z + 3.0, y, n_classes=CLASSES, step=i)
+        surrogate.fit(usual)
+        losses.append(float(surrogate(usual).loss))
+    mean, square = (float(x) for x in surrogate.early.running[1:])
+    level = float(surrogate.early.level(torch.zeros(()).double()))
+    assert level == pytest.approx(mean + 2 * max(0.0, square - mean**2) ** 0.5)
+    assert sum(loss > 0 for loss in losses) > 6
+    z, y = clouds(24, DIM, CLASSES, seed=99)
+    before = int(surrogate.early.n_shut)
+    assert float(surrogate(make_step(100 * (z - z.mean(0)), y, n_classes=CLASSES, step=12)).loss) == 0
+    assert int(surrogate.early.n_shut) == before + 1
+
+
+def test_a_running_shutoff_that_has_seen_nothing_charges() -> None:
+    surrogate = entropy.plain(parts=Parts(gates=Gating(snr=True), charging=Charging(shutoff="running")))
+    assert float(surrogate(make_step(*clouds(24, DIM, CLASSES), n_classes=CLASSES)).loss) > 0
+    assert int(surrogate.early.n_shut) == 0
+
+
+@pytest.mark.parametrize(("level", "is_shut"), [(0.999, False), (0.0, True)])
+def test_a_shutoff_by_hand_holds_while_gates_are_wider_open(level: float, is_shut: bool) -> None:
+    surrogate = entropy.plain(parts=Parts(gates=Gating(dimension=True), charging=Charging(shutoff=level)))
+    loss = float(surrogate(make_step(*clouds(24, DIM, CLASSES), n_classes=CLASSES)).loss)
+    assert (loss == 0) == is_shut
+    assert int(surrogate.early.n_shut) == is_shut
+
+
 def test_the_early_shutoff_is_off_by_default_and_counted_when_on() -> None:
     step = make_step(*clouds(24, DIM, CLASSES), n_classes=CLASSES)
     with pytest.warns(UserWarning, match="report little"):
@@ -168,10 +232,10 @@ def test_the_early_shutoff_is_off_by_default_and_counted_when_on() -> None:
     losses = [float(literal(step).loss) for _ in range(3)]
     assert losses[:2] == [0, 0]
     assert losses[2] > 0
-    assert int(literal.n_shut) == 2
+    assert int(literal.early.n_shut) == 2
     ours = entropy.slots(n_slots=3)
     assert float(ours(step).loss) > 0
-    assert int(ours.n_shut) == 0
+    assert int(ours.early.n_shut) == 0
 
 
 def test_layernormed_spread_cannot_see_the_scale_and_ours_can() -> None:

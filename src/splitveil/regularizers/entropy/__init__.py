@@ -14,6 +14,8 @@ from splitveil.regularizers.entropy.groupings.plain import Plain, Unlabeled
 from splitveil.regularizers.entropy.groupings.prior import MixturePrior
 from splitveil.regularizers.entropy.groupings.slots import Slots
 from splitveil.regularizers.entropy.hinge import Information, Linear, Log, Softplus
+from splitveil.regularizers.entropy.literal import notes_gated_pooling, notes_slots, published
+from splitveil.regularizers.entropy.options import Curve, Gating, Parts, Tau
 from splitveil.regularizers.entropy.presets import (
     correlated,
     gated_pooling,
@@ -21,10 +23,7 @@ from splitveil.regularizers.entropy.presets import (
     kmeans,
     mixture,
     mixture_prior,
-    notes_gated_pooling,
-    notes_slots,
     plain,
-    published,
     slots,
     staged,
     unlabeled,
@@ -38,9 +37,11 @@ from splitveil.regularizers.entropy.vectors import ToVectors
 __all__ = [
     "Charging",
     "Correlated",
+    "Curve",
     "Fitting",
     "GatedPooling",
     "Gates",
+    "Gating",
     "Hybrid",
     "Information",
     "KMeans",
@@ -50,6 +51,7 @@ __all__ = [
     "Memory",
     "Mixture",
     "MixturePrior",
+    "Parts",
     "Plain",
     "Share",
     "Slots",
@@ -57,6 +59,7 @@ __all__ = [
     "Softplus",
     "Staged",
     "Surrogate",
+    "Tau",
     "Threshold",
     "ToVectors",
     "Unlabeled",

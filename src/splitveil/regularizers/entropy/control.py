@@ -44,6 +44,7 @@ class KeepAccuracy(Regularizer):
         super().__init__()
         self.inner, self.floor, self.gain = inner, fraction("floor", floor), positive("gain", gain)
         self.least, self.most = positive("least", least), positive("most", most)
+        self.usual = inner.usual
         if not least <= start <= most:
             raise UsageError(f"start must lie between least = {least} and most = {most}, got {start}")
         self.register_buffer("log_strength", torch.tensor(round(math.log(start) / UNIT)))

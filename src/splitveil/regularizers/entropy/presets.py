@@ -1,19 +1,14 @@
-"""Ready-made surrogates: our own defaults first, then what the sources describe, literally, to compare with.
+"""Ready-made surrogates with our own defaults; what the sources describe, literally, is in literal.py.
 
-Ours charge the information form (nats a dimension) through a bound, without gates. The literal ones keep the sources'
-hinges, gates and fitting, and are known to protect little: the estimator is trained to report a small spread.
-
-    source            warm-up    loss scale        var_threshold    γ
-    published         1 epoch    1 (λ = 16)        0.125            0.01
-    gated pooling     5 epochs   0.1               0.125            0.01
-    slots             3 epochs   0.25              0.125            0.01       and nothing for the first 100 calls
+All charge the information form (nats a dimension) through a bound, without gates. `parts` holds what may be changed of
+the pipeline after the grouping (options.py).
 """
 
+from dataclasses import replace
 from typing import Literal
 
 from splitveil.regularizers.entropy.covariance import Correlated
-from splitveil.regularizers.entropy.gates import Gates, Share, Snr
-from splitveil.regularizers.entropy.groupings.base import Rule
+from splitveil.regularizers.entropy.groupings.base import Grouping, Rule
 from splitveil.regularizers.entropy.groupings.gated_pooling import GatedPooling
 from splitveil.regularizers.entropy.groupings.hybrid import Hybrid
 from splitveil.regularizers.entropy.groupings.kmeans import KMeans
@@ -21,84 +16,90 @@ from splitveil.regularizers.entropy.groupings.mixture import Mixture
 from splitveil.regularizers.entropy.groupings.plain import Plain, Unlabeled
 from splitveil.regularizers.entropy.groupings.prior import MixturePrior
 from splitveil.regularizers.entropy.groupings.slots import Slots
-from splitveil.regularizers.entropy.hinge import Hinge, Information, Linear, Log, Pool, Softplus
-from splitveil.regularizers.entropy.settings import Charging, Fitting, Memory
+from splitveil.regularizers.entropy.hinge import Pool
+from splitveil.regularizers.entropy.options import Form, Gating, Parts, Trait, hinge
+from splitveil.regularizers.entropy.settings import Fitting, Memory
 from splitveil.regularizers.entropy.stages import Staged
 from splitveil.regularizers.entropy.surrogate import Surrogate
-from splitveil.regularizers.entropy.threshold import Threshold
 from splitveil.regularizers.entropy.vectors import ToVectors
 
-Form = Literal["information", "linear", "log", "softplus"]
 How = Literal["flatten", "pool", "tokens"]
-GAMMA = 0.01  # inside both logarithms of the published code; at σ = 0.025 it swamps σ²
+Center = Literal["remembered", "batch"]
+CAPACITY = 20_000  # members a reservoir holds
 
 
-def hinge(form: Form = "information", *, pool: Pool = "after_log") -> Hinge:
-    """The hinge of this name, with its defaults."""
-    kinds: dict[Form, type[Hinge]] = {"information": Information, "linear": Linear, "log": Log, "softplus": Softplus}
-    return kinds[form](pool=pool)
-
-
-def plain(*, form: Form = "information", pool: Pool = "after_log", vectors: How = "flatten") -> Surrogate:
+def plain(
+    *,
+    form: Form = "information",
+    pool: Pool = "after_log",
+    vectors: How | ToVectors = "flatten",
+    parts: Parts | None = None,
+) -> Surrogate:
     """Class variance: the baseline, and hard to beat."""
-    return Surrogate(Plain(), hinge=hinge(form, pool=pool), vectors=ToVectors(vectors))
+    return _surrogate(Plain(), "classes", form=form, pool=pool, vectors=vectors, parts=parts)
 
 
-def unlabeled(*, form: Form = "information", pool: Pool = "after_log", vectors: How = "flatten") -> Surrogate:
+def unlabeled(
+    *,
+    form: Form = "information",
+    pool: Pool = "after_log",
+    vectors: How | ToVectors = "flatten",
+    parts: Parts | None = None,
+) -> Surrogate:
     """Variance of the whole batch; needs no labels, so it also serves regression."""
-    return Surrogate(Unlabeled(), hinge=hinge(form, pool=pool), vectors=ToVectors(vectors))
+    return _surrogate(Unlabeled(), form=form, pool=pool, vectors=vectors, parts=parts)
 
 
 def kmeans(
     *,
     n_groups: int = 5,
-    center: Literal["remembered", "batch"] = "remembered",
+    center: Center = "remembered",
+    weights: Literal["batch", "remembered"] = "batch",
+    widest: float | None = None,
     form: Form = "information",
     pool: Pool = "after_log",
-    vectors: How = "flatten",
+    vectors: How | ToVectors = "flatten",
     refit_every: int = 1,
+    capacity: int = CAPACITY,
+    parts: Parts | None = None,
 ) -> Surrogate:
-    """Spread about the nearest of K remembered centers a class."""
-    return Surrogate(
-        KMeans(n_groups=n_groups, center=center),
-        hinge=hinge(form, pool=pool),
-        vectors=ToVectors(vectors),
-        memory=Memory(refit_every=refit_every),
-    )
+    """Spread about the nearest of K remembered centers a class; groups `widest` × their class's mean are re-seeded."""
+    grouping = KMeans(n_groups=n_groups, center=center, weights=weights, widest=widest)
+    memory = Memory(capacity=capacity, refit_every=refit_every)
+    return _surrogate(grouping, "classes", "groups", form=form, pool=pool, vectors=vectors, parts=parts, memory=memory)
 
 
 def mixture(
     *,
     n_groups: int = 5,
     covariance: Literal["diagonal", "full"] = "diagonal",
+    center: Center = "remembered",
     form: Form = "information",
     pool: Pool = "after_log",
-    vectors: How = "flatten",
+    vectors: How | ToVectors = "flatten",
     refit_every: int = 1,
+    capacity: int = CAPACITY,
+    parts: Parts | None = None,
 ) -> Surrogate:
     """Spread within the components of a Gaussian mixture a class, refitted by EM."""
-    return Surrogate(
-        Mixture(n_groups=n_groups, covariance=covariance),
-        hinge=hinge(form, pool=pool),
-        vectors=ToVectors(vectors),
-        memory=Memory(refit_every=refit_every),
-    )
+    grouping = Mixture(n_groups=n_groups, covariance=covariance, center=center)
+    memory = Memory(capacity=capacity, refit_every=refit_every)
+    return _surrogate(grouping, "classes", "groups", form=form, pool=pool, vectors=vectors, parts=parts, memory=memory)
 
 
 def gated_pooling(
     *,
     hidden: int | None = None,
-    fit: Rule = "ascent",
+    fit: Rule | Fitting = "ascent",
     form: Form = "information",
     pool: Pool = "after_log",
-    vectors: How = "flatten",
+    vectors: How | ToVectors = "flatten",
+    parts: Parts | None = None,
 ) -> Surrogate:
     """Spread under the worst weighting that gated attention finds, never less than the plain one."""
-    return Surrogate(
-        GatedPooling(hidden=hidden),
-        hinge=hinge(form, pool=pool),
-        vectors=ToVectors(vectors),
-        fitting=Fitting(rule=fit, every=2),
+    fitting = fit if isinstance(fit, Fitting) else Fitting(rule=fit, every=2)
+    return _surrogate(
+        GatedPooling(hidden=hidden), "classes", form=form, pool=pool, vectors=vectors, parts=parts, fitting=fitting
     )
 
 
@@ -107,68 +108,102 @@ def slots(
     n_slots: int = 8,
     n_rounds: int = 3,
     slot_dim: int | None = None,
-    fit: Rule = "likelihood",
+    n_heads: int = 4,
+    sharpen: float = 1.0,
+    fit: Rule | Fitting = "likelihood",
     form: Form = "information",
     pool: Pool = "after_log",
-    vectors: How = "flatten",
+    vectors: How | ToVectors = "flatten",
+    parts: Parts | None = None,
 ) -> Surrogate:
     """Spread within the slots of slot attention and gated cross-attention."""
-    return Surrogate(
-        Slots(n_slots=n_slots, n_rounds=n_rounds, slot_dim=slot_dim),
-        hinge=hinge(form, pool=pool),
-        vectors=ToVectors(vectors),
-        fitting=Fitting(rule=fit, lr=2e-3, every=4),
+    grouping = Slots(n_slots=n_slots, n_rounds=n_rounds, slot_dim=slot_dim, n_heads=n_heads, sharpen=sharpen)
+    fitting = fit if isinstance(fit, Fitting) else Fitting(rule=fit, lr=2e-3, every=4)
+    return _surrogate(
+        grouping, "classes", "groups", form=form, pool=pool, vectors=vectors, parts=parts, fitting=fitting
     )
 
 
-def mixture_prior(*, n_groups: int = 5, window: int = 2000, vectors: How = "flatten") -> MixturePrior:
+def mixture_prior(*, n_groups: int = 5, window: int = 2000, vectors: How | ToVectors = "flatten") -> MixturePrior:
     """The cost of a member under a mixture of its class that is learned as training goes."""
-    return MixturePrior(n_groups=n_groups, window=window, vectors=ToVectors(vectors))
+    return MixturePrior(n_groups=n_groups, window=window, vectors=_vectors(vectors))
 
 
-def hybrid(*, n_groups: int = 5, form: Form = "information", pool: Pool = "after_log") -> Surrogate:
+def hybrid(
+    *,
+    n_groups: int = 5,
+    hidden: int | None = None,
+    center: Center = "remembered",
+    widest: float | None = None,
+    form: Form = "information",
+    pool: Pool = "after_log",
+    vectors: How | ToVectors = "flatten",
+    refit_every: int = 1,
+    capacity: int = CAPACITY,
+    parts: Parts | None = None,
+) -> Surrogate:
     """K-means seeded by attention."""
-    return Surrogate(Hybrid(n_groups=n_groups), hinge=hinge(form, pool=pool))
+    grouping = Hybrid(n_groups=n_groups, hidden=hidden, center=center, widest=widest)
+    memory = Memory(capacity=capacity, refit_every=refit_every)
+    return _surrogate(grouping, "classes", "groups", form=form, pool=pool, vectors=vectors, parts=parts, memory=memory)
 
 
-def correlated(*, rank: int = 8, refit_every: int = 1, vectors: How = "flatten") -> Correlated:
+def correlated(
+    *, rank: int = 8, refit_every: int = 1, capacity: int = CAPACITY, vectors: How | ToVectors = "flatten"
+) -> Correlated:
     """Log-determinant of a low-rank plus diagonal class covariance."""
-    return Correlated(rank=rank, memory=Memory(refit_every=refit_every), vectors=ToVectors(vectors))
+    return Correlated(rank=rank, memory=Memory(capacity=capacity, refit_every=refit_every), vectors=_vectors(vectors))
 
 
-def staged(*, at_epoch: int = 5, n_slots: int = 8) -> Staged:
-    """Gated pooling first, slots later."""
-    return Staged(gated_pooling(), slots(n_slots=n_slots), at_epoch=at_epoch)
+def staged(
+    *,
+    at_epoch: int = 5,
+    n_slots: int = 8,
+    n_rounds: int = 3,
+    slot_dim: int | None = None,
+    hidden: int | None = None,
+    form: Form = "information",
+    pool: Pool = "after_log",
+    vectors: How | ToVectors = "flatten",
+    parts: Parts | None = None,
+) -> Staged:
+    """Gated pooling first, slots later, their class gate set by running shares; `gates: {}` leaves it out.
 
-
-def published(*, n_groups: int = 5, var_threshold: float = 0.125) -> Surrogate:
-    """K-means as in the published code, with the index of the class put right: 5 groups for sigmoid nets, else 15."""
-    return Surrogate(
-        KMeans(n_groups=n_groups, blend=True, until_ready="silent"),
-        hinge=Log(pool="before_log", floor=GAMMA),
-        threshold=Threshold(var_threshold=var_threshold),
-        charging=Charging(account="spread", class_weight="present"),
+    Gates and shutoff are those of the slots; hinge, threshold and the rest hold for both.
+    """
+    both = parts or Parts()
+    charging = both.charging and replace(both.charging, shutoff=None, silent_calls=0)
+    early = replace(both, gates=None, charging=charging)
+    late = both if both.gates is not None else replace(both, gates=Gating(share="running"))
+    return Staged(
+        gated_pooling(hidden=hidden, form=form, pool=pool, vectors=vectors, parts=early),
+        slots(n_slots=n_slots, n_rounds=n_rounds, slot_dim=slot_dim, form=form, pool=pool, vectors=vectors, parts=late),
+        at_epoch=at_epoch,
     )
 
 
-def notes_gated_pooling(*, var_threshold: float = 0.125) -> Surrogate:
-    """Gated pooling as the notes have it: on LayerNormed features, fitted by its own penalty."""
+def _surrogate(
+    grouping: Grouping,
+    *traits: Trait,
+    form: Form,
+    pool: Pool,
+    vectors: How | ToVectors,
+    parts: Parts | None,
+    fitting: Fitting | None = None,
+    memory: Memory | None = None,
+) -> Surrogate:
+    chosen = parts or Parts()
     return Surrogate(
-        GatedPooling(alone=True, start="random"),
-        hinge=Log(floor=GAMMA),
-        threshold=Threshold(var_threshold=var_threshold),
-        charging=Charging(account="spread", through=True, space="layernorm"),
-        fitting=Fitting(rule="penalty"),
+        grouping,
+        hinge=hinge(form, pool=pool, constants=chosen.hinge),
+        gates=chosen.gates_for(*traits),
+        threshold=chosen.threshold_for(form),
+        vectors=_vectors(vectors),
+        charging=chosen.charging,
+        fitting=fitting,
+        memory=memory,
     )
 
 
-def notes_slots(*, var_threshold: float = 0.125, n_slots: int = 8, silent_calls: int = 100) -> Surrogate:
-    """Slots as the notes have them: every gate, softplus, no I_r, all fitted by the penalty itself."""
-    return Surrogate(
-        Slots(n_slots=n_slots, sharpen=2.0),
-        hinge=Softplus(floor=GAMMA),
-        gates=Gates(dimension=True, snr=Snr(), mass_power=2.0, share=Share()),
-        threshold=Threshold(var_threshold=var_threshold),
-        charging=Charging(account="spread", through=True, silent_calls=silent_calls),
-        fitting=Fitting(rule="penalty"),
-    )
+def _vectors(vectors: How | ToVectors) -> ToVectors:
+    return vectors if isinstance(vectors, ToVectors) else ToVectors(vectors)

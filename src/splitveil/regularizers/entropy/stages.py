@@ -3,8 +3,9 @@
     epoch < at_epoch     the first is charged
     epoch ≥ at_epoch     the second is; it has been fitted since the epoch before
 
-In that epoch the second's class gate learns the running statistics of M/B, so that its constants need not be set by
-hand (`Share(slope=None, level=None)`).
+In that epoch the second's class gate learns the running statistics of M/B, and a running shutoff those of the
+openings, so that neither has to be set by hand. The ready-made `staged()` gates the classes of its slots so
+(`share: running`); its shutoff is off, as everywhere, until `shutoff: running` asks for it.
 """
 
 from typing import final

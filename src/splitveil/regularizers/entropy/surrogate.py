@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from splitveil.check import UsageError
 from splitveil.mixtures import leak_nats
 from splitveil.randomness import stream
 from splitveil.regularizers.base import Progress, Step
@@ -37,6 +38,7 @@ from splitveil.regularizers.entropy.parallel import World, agree, world
 from splitveil.regularizers.entropy.reading import Reading, read
 from splitveil.regularizers.entropy.reservoir import Reservoir
 from splitveil.regularizers.entropy.settings import Charging, Fitting, Memory
+from splitveil.regularizers.entropy.shutoff import Shutoff
 from splitveil.regularizers.entropy.threshold import Threshold
 from splitveil.regularizers.entropy.vectors import ToVectors
 
@@ -44,8 +46,6 @@ from splitveil.regularizers.entropy.vectors import ToVectors
 @final
 class Surrogate(Metered):
     """The penalty of a grouping. A class with one member is charged nothing."""
-
-    n_shut: Tensor
 
     def __init__(
         self,
@@ -68,7 +68,11 @@ class Surrogate(Metered):
         self.adam = Adam(lr=self.fitting.lr)
         self.reservoir = Reservoir(capacity=self.memory.capacity)
         self.remembers = grouping.remembers
-        self._observes = self.threshold.quantile is not None or self.gates.share is not None
+        self.early = Shutoff(calls=self.charging.silent_calls, opening=self.charging.shutoff)
+        if self.charging.shutoff is not None and not (self.gates.has_dimension or self.gates.snr):
+            raise UsageError("shutoff watches the gates of dimensions; add a dimension or snr gate, or leave it out")
+        learns_levels = self.threshold.quantile is not None or self.early.is_running
+        self._observes = learns_levels or self.gates.share is not None
         self._moves = self.rule != "none" or self.gates.has_dimension
         if self.rule == "penalty":
             warnings.warn("fit='penalty' trains the estimator to report little: its gauges will show", stacklevel=2)
@@ -87,7 +91,7 @@ class Surrogate(Metered):
             self.reservoir.build(space.dim, like=space.like)
         if trained := [*self._own(), *self.gates.parameters()]:
             self.adam.build(trained)
-        self.register_buffer("n_shut", torch.zeros((), dtype=torch.long, device=space.like.device))
+        self.early.build(like=space.like)
 
     def shapes(self, purpose: Purpose, entry: Entry, *, has_gauges: bool) -> Mapping[str, tuple[int, ...]]:
         needed: dict[str, tuple[int, ...]] = {}
@@ -105,14 +109,14 @@ class Surrogate(Metered):
         gauges: Mapping[str, Tensor] = {}
         if has_gauges:
             gauges = {**measure(reading, draws["noise"], self.meter.n_classes), **self.counts()}
-        return self._unless_shut(reading), gauges
+        return self.early(reading.penalty, reading.opened, self.meter.n_calls), gauges
 
     def counts(self) -> dict[str, Tensor]:
         """What was skipped so far: broken steps, classes of one member, steps the early shutoff silenced."""
         return {
             "broken": self.meter.n_broken.clone(),
             "skipped": self.meter.n_skipped.clone(),
-            "shut": self.n_shut.clone(),
+            "shut": self.early.n_shut.clone(),
         }
 
     def remember(self, z: Tensor, y: Tensor) -> None:
@@ -130,6 +134,8 @@ class Surrogate(Metered):
         if self.threshold.quantile is not None:
             spread = self._read(members, whole(members)).moments.var.mean((1, 2))
             self.threshold.observe(spread, members.label, members.is_charged)
+        if self.early.is_running:
+            self.early.observe(self._read(members, self.grouping(members, draws.get("groups"))).opened)
         self._move_parameters(members, draws, here)
 
     def end_epoch(self, progress: Progress) -> None:
@@ -179,19 +185,6 @@ class Surrogate(Metered):
     def _read(self, members: Members, groups: Groups) -> Reading:
         tau = self.threshold.tau(members.noise_var)
         return read(members, groups, gates=self.gates, hinge=self.hinge, tau=tau, charging=self.charging)
-
-    def _unless_shut(self, reading: Reading) -> Tensor:
-        """The penalty, or 0 while the early shutoff holds; each such step is counted."""
-        is_shut: Tensor | None = None
-        if self.charging.silent_calls:
-            is_shut = self.meter.n_calls < self.charging.silent_calls
-        if self.charging.shutoff is not None and reading.opened.dim is not None:
-            too_open = reading.opened.dim.detach().mean() > self.charging.shutoff
-            is_shut = too_open if is_shut is None else is_shut | too_open
-        if is_shut is None:
-            return reading.penalty
-        self.n_shut += is_shut
-        return torch.where(is_shut, 0.0, 1.0) * reading.penalty
 
     def _in_space(self, members: Members) -> Members:
         if self.charging.space == "features":

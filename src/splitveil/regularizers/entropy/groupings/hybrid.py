@@ -7,7 +7,7 @@ it starts centers there, and groups that must be re-seeded go there too. Groups 
 """
 
 from collections.abc import Hashable
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float, Int
@@ -26,9 +26,16 @@ class Hybrid(Grouping):
     default_rule: ClassVar[Rule] = "ascent"
     remembers: ClassVar[bool] = True
 
-    def __init__(self, *, n_groups: int = 5, hidden: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        n_groups: int = 5,
+        hidden: int | None = None,
+        center: Literal["remembered", "batch"] = "remembered",
+        widest: float | None = None,
+    ) -> None:
         super().__init__()
-        self.clusters = KMeans(n_groups=n_groups)
+        self.clusters = KMeans(n_groups=n_groups, center=center, widest=widest)
         self.attention = GatedPooling(hidden=hidden)
 
     def build(self, space: Space) -> None:
