@@ -1,15 +1,31 @@
 """An evaluation played by several processes ends as one that was played by one."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from splitveil import pausing
 from splitveil.attacks import Averaged, Box, DecoderAttack, Probe, Recognition, Ridge, Threat
 from splitveil.check import RunError
-from splitveil.evaluation import Claims, Inquiry, Result, Roles, Suite, Trial, Update, evaluate, prepare, take_part
+from splitveil.evaluation import (
+    Claims,
+    Inquiry,
+    Result,
+    Roles,
+    Suite,
+    TimeUp,
+    Trial,
+    Update,
+    evaluate,
+    play,
+    prepare,
+    take_part,
+)
 from splitveil.fitting import Plan
+from splitveil.writing import read_tensors
 from worlds.linear_gaussian import world
 
 WORLD = world(side=12, features=24, noise_std=0.2)
@@ -89,15 +105,69 @@ def test_a_trial_whose_player_died_is_played_by_whoever_sums_up(tmp_path):
     assert timeless(result) == timeless(evaluate(WORLD.client(), SUITE, ROLES))
 
 
-def test_judges_are_trained_before_anyone_begins(tmp_path):
+def judged() -> tuple[Suite, Roles]:
+    """A suite with judges, and images that are large enough for them."""
     seen = WORLD.part(40, 0, "train")
     large = seen.pixels.repeat_interleave(3, 2).repeat_interleave(3, 3)
     parts = {role: replace(seen, pixels=large) for role in ("auxiliary", "selection", "victims", "private")}
     roles = Roles("world", "00", **parts, n_classes=2)
     recognition = Recognition(batch=8, plan=Plan(steps=2, check_every=1))
-    suite = Suite("judged", SUITE.trials[:2], recognition=recognition)
-    prepare(_Sum(), suite, roles, out=tmp_path)
+    return Suite("judged", SUITE.trials[:2], recognition=recognition), roles
+
+
+def test_judges_are_trained_before_anyone_begins(tmp_path):
+    updates: list[Update] = []
+    prepare(_Sum(), *judged(), out=tmp_path, progress=updates.append)
     assert len(list(tmp_path.glob("judge-*.safetensors"))) == 2
+    assert [update.check and update.check.step for update in updates] == [None, 1, 2, 1, 2]
+    assert {(update.index, update.total) for update in updates} == {(0, 2)}
+
+
+def test_judges_whose_time_is_up_are_trained_on_the_next_time(tmp_path, monkeypatch):
+    now, updates = [0.0], []
+    monkeypatch.setattr(play.time, "monotonic", lambda: now[0])
+
+    def watch(update: Update) -> None:
+        updates.append(update)
+        now[0] += 2.0
+
+    with pytest.raises(TimeUp, match="after 0 of 2 attacks"):
+        prepare(_Sum(), *judged(), out=tmp_path, progress=watch, time_budget=3.0)
+    assert updates[-1].check.step == 1
+    assert not list(tmp_path.glob("judge-*.safetensors"))
+    del updates[:]
+    prepare(_Sum(), *judged(), out=tmp_path, progress=updates.append)
+    assert [update.check.step for update in updates[1:]] == [2, 1, 2]
+
+
+def test_no_judge_is_trained_for_attacks_that_are_finished(tmp_path):
+    evaluate(_Sum(), *judged(), out=tmp_path)
+    for file in tmp_path.glob("judge-*"):
+        file.unlink()
+    prepare(_Sum(), *judged(), out=tmp_path, time_budget=1e-9)
+    assert not list(tmp_path.glob("judge-*"))
+
+
+def test_a_fit_ends_between_two_checks_when_its_time_is_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(pausing, "UNASKED", 0.0)
+    suite = Suite("one", (Trial(replace(CONV, plan=Plan(steps=6, check_every=6)), Threat()),))
+    now = iter(range(1000))
+    with monkeypatch.context() as patch:
+        patch.setattr(play.time, "monotonic", lambda: float(next(now)))
+        with pytest.raises(TimeUp, match="after 0 of 1 attacks"):
+            take_part(WORLD.client(), suite, ROLES, out=tmp_path, time_budget=8.0)
+    (state,) = tmp_path.rglob("*.fit")
+    assert 0 < json.loads(read_tensors(state)[1]["fit"])["step_count"] < 6
+
+
+def test_what_others_have_finished_is_counted(tmp_path):
+    places: list[tuple[int, int]] = []
+    evaluate(WORLD.client(), replace(SUITE, trials=SUITE.trials[1:2], inquiries=()), ROLES, out=tmp_path)
+    standing = take_part(
+        WORLD.client(), SUITE, ROLES, out=tmp_path, progress=lambda u: places.append((u.index + u.is_done, u.total))
+    )
+    assert places[0] == (1, 6)
+    assert places[-1] == standing() == (6, 6)  # the copy is finished with its original
 
 
 class _Sum:

@@ -24,6 +24,7 @@ from splitveil.evaluation.stage import set_stage
 from splitveil.evaluation.suite import Suite
 from splitveil.evaluation.summary import Context, Played, summarize
 from splitveil.evaluation.trial import Scene
+from splitveil.pausing import pausing
 
 
 def evaluate(
@@ -51,16 +52,17 @@ def evaluate(
     finished; `keep_priors` leaves them there for the next evaluation.
 
     Guarantees: the same client, data, suite and seeds give the same result, interrupted or not, but for times and
-    memory; the client is left as it was. With `out`, a watcher or a time budget that ends it loses no more than the
-    piece of victims in hand (or the search for an attack's own settings); a kill, no more than that or what a fit did
-    since its last saved state: `SAVE_EVERY` seconds and up to the next check.
+    memory; the client is left as it was. With `out`, a watcher, a time budget or who is `pausing` it loses no more than
+    the piece of victims in hand (or the search for an attack's own settings); a kill, no more than that or what a fit
+    did since its last saved state: `SAVE_EVERY` seconds and up to the next check.
     """
     if not seeds or len(set(seeds)) != len(seeds):
         raise UsageError(f"seeds must be different numbers, at least one, got {list(seeds)}")
     tell = Told(progress, time_budget)
     stage = set_stage(client, suite, data, out=out, keep_samples=keep_samples, head=head)
     suite, scene = stage.suite, stage.scene
-    outcomes = play(suite, scene, stage.store, seeds, tell)
+    with pausing(tell.pause):
+        outcomes = play(suite, scene, stage.store, seeds, tell)
     played = tuple(Played(trial, outcomes[trial]) for trial in suite.trials)
     prior_mse = scene.victims.prior_mse(mean_image(scene.roles.auxiliary))
     facts = (suite.name, stage.client, scene.roles, len(scene.victims), prior_mse, stage.is_random, tuple(seeds))

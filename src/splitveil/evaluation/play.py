@@ -1,13 +1,14 @@
 """Trials and inquiries one after another: what is stored is not run again, and what is finished is stored.
 
-An evaluation with a time budget ends between two trials, at a check of a fit, or while victims are inverted: `TimeUp`.
-What was finished is kept, the fit in flight up to that check and the answers up to the last piece of the victims, and
-the same call goes on from there.
+An evaluation with a time budget ends between two trials, in a fit, or while victims are inverted: `TimeUp`. What was
+finished is kept, the fit in flight up to its last step and the answers up to the last piece of the victims, and the
+same call goes on from there.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import final
 
 from splitveil.attacks import Box, Need
@@ -21,12 +22,20 @@ from splitveil.fitting import Check
 class TimeUp(RunError):
     """The time budget is used up; the same call goes on."""
 
+    @classmethod
+    def after(cls, n_done: int, total: int) -> "TimeUp":
+        """With so many of all attacks finished."""
+        return cls(
+            f"the time budget is used up after {n_done} of {total} attacks; "
+            "what is finished is kept, the same command goes on with the rest"
+        )
+
 
 @dataclass(frozen=True)
 class Update:
     """Where an evaluation stands: before a trial, at a check of its fit (`check`), or after it (`mse` or `right`)."""
 
-    index: int  # of the trial and seed, from 0
+    index: int  # of the trial and seed, from 0: how many are finished before it
     total: int
     trial: str
     seed: int
@@ -54,18 +63,23 @@ class Told:
         self._progress = progress
         self._budget = None if time_budget is None else positive("time budget", time_budget)
         self._began = time.monotonic()
+        self._last: Update | None = None
 
     def __call__(self, update: Update) -> None:
         """Take an update; nothing new is begun after the time is up."""
+        self._last = update
         if self._progress is not None:
             self._progress(update)
-        is_up = self._budget is not None and time.monotonic() - self._began >= self._budget
-        if is_up and not (update.is_done and update.index + 1 >= update.total) and not update.was_stored:
-            done = update.index + update.is_done
-            raise TimeUp(
-                f"the time budget is used up after {done} of {update.total} attacks; "
-                "what is finished is kept, the same command goes on with the rest"
-            )
+        if self._is_up() and not (update.is_done and update.index + 1 >= update.total) and not update.was_stored:
+            raise TimeUp.after(update.index + update.is_done, update.total)
+
+    def pause(self) -> None:
+        """End a fit between two of its checks."""
+        if self._last is not None and self._is_up():
+            raise TimeUp.after(self._last.index + self._last.is_done, self._last.total)
+
+    def _is_up(self) -> bool:
+        return self._budget is not None and time.monotonic() - self._began >= self._budget
 
 
 def play(suite: Suite, scene: Scene, store: Store, seeds: Sequence[int], tell: Progress) -> Outcomes:
@@ -90,16 +104,28 @@ def play(suite: Suite, scene: Scene, store: Store, seeds: Sequence[int], tell: P
 
 def play_claimed(suite: Suite, scene: Scene, store: Store, seeds: Sequence[int], tell: Progress, claim: Claim) -> None:
     """Run and store what is not stored and can be claimed; what is a copy of another trial costs nothing later."""
-    order = _order(suite, seeds)
-    for i, (seed, each) in enumerate(order):
-        is_copy = (twin := _twin(each)) is not each and twin in suite.trials
-        if is_copy or store.get(each, seed) is not None or not claim(each, seed):
+    for seed, each in _order(suite, seeds):
+        if _is_copy(each, suite) or store.get(each, seed) is not None or not claim(each, seed):
             continue
-        tell(Update(i, len(order), each.name, seed))
-        outcome = _run(each, scene, store, seed, _watch(tell, i, len(order), each, seed))
+        watch = partial(_tell_standing, suite, store, seeds, tell, each.name, seed)
+        watch(None)
+        outcome = _run(each, scene, store, seed, watch)
         store.put(each, seed, outcome)
-        mse, right = outcome.mean("mse"), outcome.mean("right")
-        tell(Update(i, len(order), each.name, seed, mse=mse, right=right))
+        n_done, total = standing(suite, store, seeds)
+        tell(Update(n_done - 1, total, each.name, seed, mse=outcome.mean("mse"), right=outcome.mean("right")))
+
+
+def standing(suite: Suite, store: Store, seeds: Sequence[int]) -> tuple[int, int]:
+    """How many are finished, whoever played them, and how many there are; a copy is finished with its original."""
+    order = _order(suite, seeds)
+    played = [(_twin(each) if _is_copy(each, suite) else each, seed) for seed, each in order]
+    return sum(store.has(each, seed) for each, seed in played), len(order)
+
+
+def _tell_standing(
+    suite: Suite, store: Store, seeds: Sequence[int], tell: Progress, name: str, seed: int, check: Check | None
+) -> None:
+    tell(Update(*standing(suite, store, seeds), name, seed, check=check))
 
 
 def _order(suite: Suite, seeds: Sequence[int]) -> list[tuple[int, Trial | Inquiry]]:
@@ -114,6 +140,10 @@ def _twin(each: Trial | Inquiry) -> Trial | Inquiry:
     if isinstance(each, Trial) and threat.box is Box.BLACK and threat.queries is None:
         return replace(each, threat=replace(threat, box=Box.WHITE)) if Need.CLIENT not in each.attack.needs else each
     return each
+
+
+def _is_copy(each: Trial | Inquiry, suite: Suite) -> bool:
+    return (twin := _twin(each)) is not each and twin in suite.trials
 
 
 def _run(each: Trial | Inquiry, scene: Scene, store: Store, seed: int, watch: Callable[[Check], None]) -> Outcome:

@@ -7,7 +7,9 @@ finds every trial finished; what a process that died has claimed, it plays itsel
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import final
 
@@ -15,11 +17,16 @@ from torch import nn
 
 from splitveil.check import RunError
 from splitveil.data import ImageSet
-from splitveil.evaluation.play import Progress, Told, play_claimed
+from splitveil.evaluation.play import Progress, Told, Update, play_claimed, standing
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.stage import Stage, set_stage
 from splitveil.evaluation.suite import Inquiry, Suite, Trial
+from splitveil.pausing import pausing
 from splitveil.writing import reason
+
+JUDGES = "who looks at the answers"  # as their training is told of
+
+Standing = Callable[[], tuple[int, int]]  # trials finished, and all
 
 
 @final
@@ -49,7 +56,8 @@ class Claims:
     def close(self) -> None:
         """Forget all claims and the folder."""
         self.clear()
-        self._folder.rmdir()
+        with suppress(OSError):  # something else is in it, or it is gone
+            self._folder.rmdir()
 
 
 def take_part(
@@ -62,20 +70,38 @@ def take_part(
     progress: Progress | None = None,
     head: nn.Module | None = None,
     time_budget: float | None = None,
-) -> None:
+) -> Standing:
     """Play trials of an evaluation in `out` that are neither finished nor claimed, until none is left.
 
-    The words are those of `evaluate`, and give the same trials.
+    The words are those of `evaluate`, and give the same trials. What comes back tells how many of all are finished.
     """
-    stage = set_stage(client, suite, data, out=out, keep_samples=None, head=head)
-    play_claimed(stage.suite, stage.scene, stage.store, seeds, Told(progress, time_budget), Claims(out))
+    stage, tell = set_stage(client, suite, data, out=out, keep_samples=None, head=head), Told(progress, time_budget)
+    with pausing(tell.pause):
+        play_claimed(stage.suite, stage.scene, stage.store, seeds, tell, Claims(out))
+    return lambda: standing(stage.suite, stage.store, seeds)
 
 
 def prepare(
-    client: object, suite: str | Suite, data: ImageSet | Roles, *, out: Path, head: nn.Module | None = None
+    client: object,
+    suite: str | Suite,
+    data: ImageSet | Roles,
+    *,
+    out: Path,
+    seeds: Sequence[int] = (0,),
+    progress: Progress | None = None,
+    head: nn.Module | None = None,
+    time_budget: float | None = None,
 ) -> None:
-    """Train what all trials of an evaluation in `out` share, so that no two processes do: who looks at the answers."""
+    """Train what all trials of an evaluation in `out` share, so that no two processes do: who looks at the answers.
+
+    It ends as `evaluate` does when its time is up, and goes on where it stopped; where all is finished it is done.
+    """
+    tell = Told(progress, time_budget)
     stage: Stage = set_stage(client, suite, data, out=out, keep_samples=None, head=head)
-    if stage.scene.judges is not None:
+    begun = Update(*standing(stage.suite, stage.store, seeds), JUDGES, seeds[0])
+    if stage.scene.judges is None or begun.index == begun.total:
+        return
+    tell(begun)
+    with pausing(tell.pause):
         for insider in sorted({trial.threat.insider for trial in stage.suite.trials}):
-            stage.scene.judges.prepare(insider=insider)
+            stage.scene.judges.prepare(insider=insider, watch=lambda check: tell(replace(begun, check=check)))

@@ -101,6 +101,16 @@ class Store:
         except (OSError, EOFError, KeyError, TypeError, ValueError, BadZipFile):
             return None  # unfinished or damaged: run it again
 
+    def has(self, trial: Trial | Inquiry, seed: int) -> bool:
+        """Whether such a trial is finished, as far as its facts alone tell."""
+        if self._folder is None:
+            return (trial.slug, seed) in self._held
+        try:
+            words = json.loads(self._place(trial, seed).with_suffix(".json").read_text(encoding="utf-8"))
+            return bool(words["fingerprint"] == self._fingerprint(trial, seed))
+        except (OSError, KeyError, TypeError, ValueError):
+            return False
+
     def put(self, trial: Trial | Inquiry, seed: int, outcome: Outcome) -> None:
         """Keep a finished trial."""
         if self._folder is None:
