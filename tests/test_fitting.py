@@ -271,23 +271,3 @@ def test_flat_needs_more_than_patience_scores():
 def test_a_wrong_plan_is_refused():
     with pytest.raises(UsageError, match="cooldown"):
         Plan(cooldown=1.0)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_recorded_fit_ends_where_the_same_fit_does():
-    x = torch.randn(64, 3, 8, 8, generator=stream(0, "x")).cuda()
-    y = x.mean(1, keepdim=True).relu()
-
-    def fitted(sample: tuple[torch.Tensor, ...] | None) -> nn.Module:
-        torch.manual_seed(0)
-        network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 1, 1)).cuda()
-        return fit(
-            network,
-            loss=lambda net, step: (net(x) - y).square().mean(),
-            score=lambda net: (net(x) - y).square().mean(),
-            plan=Plan(steps=40, lr=1e-3, check_every=10),
-            sample=sample,
-        ).network
-
-    torch.testing.assert_close(dict(fitted((x,)).state_dict()), dict(fitted(None).state_dict()), atol=1e-4, rtol=1e-3)

@@ -1,9 +1,11 @@
-"""A recorded pass leaves torch's settings as they were."""
+"""A recorded pass leaves torch's settings as they were, and a fit ends where it does without one."""
 
 import pytest
 import torch
 from torch import nn
 
+from splitveil.fitting import Fitted, Plan, fit
+from splitveil.randomness import stream
 from splitveil.recording import recorded
 
 
@@ -19,17 +21,56 @@ def test_nothing_is_recorded_on_a_cpu():
         assert is_warning()
 
 
-@pytest.mark.parametrize("before", [True, False])
-def test_a_warning_is_off_while_it_is_replayed_and_then_as_it_was(before, monkeypatch):
-    monkeypatch.setattr("splitveil.recording._record", lambda *arguments, **options: None)
+@pytest.fixture(params=[True, False])
+def before(request):
+    """Whether torch warned before anything was recorded."""
     warn = torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch
-    warn(before)
+    warn(request.param)
+    yield request.param
+    warn(True)
+
+
+def test_a_warning_is_off_while_it_is_recorded_and_replayed_and_then_as_it_was(before, monkeypatch):
+    while_recording = []
+    monkeypatch.setattr(
+        "splitveil.recording._record", lambda *arguments, **options: while_recording.append(is_warning())
+    )
+    with recorded(Elsewhere(), (torch.zeros(1),), bfloat16=False):
+        assert while_recording == [False]
+        assert not is_warning()
+    assert is_warning() is before
+
+
+@pytest.mark.parametrize("when", ["recording", "training"])
+def test_it_is_as_it_was_after_a_failure_too(before, when, monkeypatch):
+    def record(*arguments, **options):
+        if when == "recording":
+            raise MemoryError
+
+    monkeypatch.setattr("splitveil.recording._record", record)
+    with pytest.raises(MemoryError), recorded(Elsewhere(), (torch.zeros(1),), bfloat16=False):  # noqa: PT012
+        assert when == "training"
+        raise MemoryError
+    assert is_warning() is before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_recorded_step_says_nothing_and_leaves_nothing_behind(recwarn):
+    network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).cuda()
+    x, forward = torch.randn(8, 3, device="cuda"), network.forward
+    torch.set_warn_always(True)  # else torch says it once in a process, and maybe it has
     try:
-        with recorded(Elsewhere(), (torch.zeros(1),), bfloat16=False):
-            assert not is_warning()
-        assert is_warning() is before
+        with recorded(network, (x,), bfloat16=False):
+            for _ in range(3):
+                network(x).square().mean().backward()
+            assert network.forward != forward
+        assert network.forward == forward
+        network.zero_grad(set_to_none=True)
+        network(x).square().mean().backward()
     finally:
-        warn(True)
+        torch.set_warn_always(False)
+    assert [str(each.message) for each in recwarn if "stream" in str(each.message)] == []
 
 
 class Elsewhere(nn.Module):
@@ -37,3 +78,54 @@ class Elsewhere(nn.Module):
 
     def parameters(self, recurse: bool = True):
         yield type("Weight", (), {"device": torch.device("cuda")})()
+
+
+def normalized_fit(device: str, *, is_recorded: bool = False, steps: int = 40, rehearsals: int = 0) -> Fitted:
+    """Of a network with batch statistics; `rehearsals` are passes that leave their mark on them."""
+    x = torch.randn(64, 3, 8, 8, generator=stream(0, "x")).to(device)
+    y = x.mean(1, keepdim=True).relu()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 1, 1)).to(device)
+    for _ in range(rehearsals):
+        net(2 * x)
+    return fit(
+        net,
+        loss=lambda net, step: (net(x) - y).square().mean(),
+        score=lambda net: (net(x) - y).square().mean(),
+        plan=Plan(steps=steps, lr=1e-3, check_every=10),
+        sample=(x,) if is_recorded else None,
+    )
+
+
+def assert_same(found: Fitted, wanted: Fitted) -> None:
+    """What they compute, and what was read at each check. Weights may differ where nothing depends on them: a bias in
+    front of a normalization has no slope but rounding, which Adam makes as long as any."""
+    device = next(wanted.network.parameters()).device
+    fresh = torch.randn(32, 3, 8, 8, generator=stream(1, "fresh")).to(device)
+    with torch.no_grad():
+        torch.testing.assert_close(found.network(fresh), wanted.network(fresh), atol=1e-3, rtol=0)
+    read = [torch.tensor([(check.train_loss, check.score) for check in each.checks]) for each in (found, wanted)]
+    torch.testing.assert_close(*read, atol=0, rtol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_recorded_fit_ends_where_the_same_fit_does():
+    assert_same(normalized_fit("cuda", is_recorded=True), normalized_fit("cuda"))
+
+
+@pytest.mark.parametrize("fault", [{"steps": 41}, {"steps": 39}, {"rehearsals": 1}, {"rehearsals": 3}], ids=str)
+def test_a_step_more_or_statistics_of_a_rehearsal_are_not_the_same(fault):
+    wanted = normalized_fit("cpu")
+    assert_same(normalized_fit("cpu"), wanted)
+    with pytest.raises(AssertionError, match=r"not close|shape"):
+        assert_same(normalized_fit("cpu", **fault), wanted)
+
+
+def test_a_bias_in_front_of_a_normalization_may_differ():
+    moved, wanted = normalized_fit("cpu"), normalized_fit("cpu")
+    conv, norm = moved.network[0], moved.network[1]
+    with torch.no_grad():
+        conv.bias += 0.01  # as Adam's steps along rounding errors do: the running mean goes with it
+        norm.running_mean += 0.01
+    assert_same(moved, wanted)

@@ -3,6 +3,7 @@
 with recorded(network, sample): train it        the host launches two graphs a step, not some hundred kernels
 """
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,12 +15,24 @@ from torch import Tensor, nn
 def recorded(network: nn.Module, sample: tuple[Tensor, ...] | None, *, bfloat16: bool) -> Iterator[None]:
     """Replace the network's training pass by a recorded one; without a sample, or on a CPU, leave it as it is.
 
-    The recording has a stream of its own, which torch warns of: within the block it does not.
+    Rehearsal, recording and replay have streams of their own, and share the nodes that add up a weight's gradients.
+    Torch warns of that, for the first time while it records: from there to the block's end it does not.
     """
     if sample is None or next(network.parameters()).device.type != "cuda":
         yield
         return
-    _record(network, sample, bfloat16=bfloat16)
+    with _unwarned():
+        try:
+            _record(network, sample, bfloat16=bfloat16)
+            yield
+        finally:
+            network.__dict__.pop("forward", None)  # the recording, with all the memory it holds,
+            gc.collect()  # which is in a class, and a class refers to itself
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """The setting is the whole process's, as it was before when the block ends."""
     warn = torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch
     warned = getattr(torch._C, "_warn_on_accumulate_grad_stream_mismatch", lambda: True)()
     warn(False)
@@ -27,7 +40,6 @@ def recorded(network: nn.Module, sample: tuple[Tensor, ...] | None, *, bfloat16:
         yield
     finally:
         warn(warned)
-        network.__dict__.pop("forward", None)  # the recording, with all the memory it holds
 
 
 def _record(network: nn.Module, sample: tuple[Tensor, ...], *, bfloat16: bool) -> None:
