@@ -1,10 +1,16 @@
-"""One JSON line an epoch in metrics.jsonl, and the same numbers in TensorBoard where it is installed."""
+"""One JSON line an epoch in metrics.jsonl, and the same in TensorBoard where it is installed.
+
+A number is shown as a scalar, a vector (the spread of every class, say) as a histogram of its finite entries.
+"""
 
 import importlib.util
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from splitveil.check import RunError
 from splitveil.training.checkpoint import write_text
@@ -47,9 +53,13 @@ class Log:
     def _show(self, directory: Path, record: Mapping[str, Any]) -> None:
         if self._board is None:
             self._board = _board(directory / "tensorboard", first=self._first)
+        if self._board is None:
+            return
         for name, value in record.items():
-            if isinstance(value, int | float) and self._board is not None:
+            if isinstance(value, int | float):
                 self._board.add_scalar(name, value, record["epoch"])
+            elif finite := _finite(value):
+                self._board.add_histogram(name, np.array(finite), record["epoch"])
 
 
 def read_log(directory: Path) -> list[dict[str, Any]]:
@@ -63,6 +73,14 @@ def _epoch_of(line: str) -> float:
         return float(json.loads(line)["epoch"])
     except (json.JSONDecodeError, KeyError, TypeError):
         return float("inf")  # a line cut short by a kill
+
+
+def _finite(value: object) -> list[float]:
+    """The finite entries of a vector; none for anything else. A histogram of nothing, or of NaN, is refused."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return []
+    numbers = [float(entry) for entry in value if isinstance(entry, int | float)]
+    return [number for number in numbers if math.isfinite(number)] if len(numbers) == len(value) else []
 
 
 def _board(directory: Path, *, first: int) -> Any:
