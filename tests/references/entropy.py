@@ -63,6 +63,30 @@ def penalty(z: Tensor, y: Tensor, n_classes: int, value: Callable[[int, Tensor],
     return total
 
 
+def dimension_gate(var: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """sigmoid(W₂ relu(W₁ LN(log v) + b₁) + b₂) of one group."""
+    log = torch.log(var + 1e-8)
+    normed = (log - log.mean()) / torch.sqrt(log.var(unbiased=False) + 1e-5)
+    (w1, b1), (w2, b2) = layers
+    return 1 / (1 + torch.exp(-(w2 @ torch.relu(w1 @ normed + b1) + b2)))
+
+
+def snr_gate(mean: Tensor, var: Tensor, *, sharpness: float, level: float, floor: float) -> Tensor:
+    """sigmoid(κ(v/(μ² + ε) − τ_snr)) of one group."""
+    return 1 / (1 + torch.exp(-sharpness * (var / (mean**2 + floor) - level)))
+
+
+def running_share(shares: list[list[float]], momentum: float = 0.99) -> tuple[float, float]:
+    """a = 4/std and b = mean − std of the shares of the classes that were there, followed over steps."""
+    mean = square = 0.0
+    for i, present in enumerate(shares):
+        now = sum(present) / len(present), sum(s * s for s in present) / len(present)
+        mean = now[0] if i == 0 else momentum * mean + (1 - momentum) * now[0]
+        square = now[1] if i == 0 else momentum * square + (1 - momentum) * now[1]
+    std = math.sqrt(max(square - mean**2, 1e-12))
+    return 4 / std, mean - std
+
+
 def nearest(z: Tensor, center: Tensor) -> Tensor:
     """Hard memberships in the nearest center."""
     r = torch.zeros(len(z), len(center), dtype=z.dtype)

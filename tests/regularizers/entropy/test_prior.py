@@ -1,9 +1,12 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from references import mixtures as slow
 from references.steps import clouds, make_step
 from splitveil.regularizers.entropy import MixturePrior
+from splitveil.regularizers.entropy.members import assemble
 
 DIM, CLASSES, STD = 4, 3, 0.1
 
@@ -65,6 +68,26 @@ def test_two_batches_join_as_one() -> None:
     for c in range(CLASSES):
         torch.testing.assert_close(prior.mean[c, 0], everything[y == c].mean(0))
         torch.testing.assert_close(prior.var[c, 0], everything[y == c].var(0, unbiased=False), rtol=1e-6, atol=1e-9)
+
+
+@given(seed=st.integers(0, 99), n=st.integers(2, 30))
+@settings(max_examples=12, deadline=None)
+def test_order_of_members_changes_nothing_if_their_noise_moves_along(seed: int, n: int) -> None:
+    prior = _prior()
+    z, y = clouds(n, DIM, CLASSES, seed=seed)
+    rng = torch.Generator().manual_seed(seed)
+    noise, order = torch.randn(n, DIM, generator=rng, dtype=torch.float64), torch.randperm(n, generator=rng)
+    worths, slopes = [], []
+    for pick in (torch.arange(n), order):
+        mine = z[pick].clone().requires_grad_()
+        members = assemble(mine, y[pick], n_classes=CLASSES, noise_var=STD**2)
+        worth, _ = prior.value(members, {"noise": noise[pick]}, has_gauges=False)
+        (slope,) = torch.autograd.grad(worth, mine)
+        worths.append(float(worth.detach()))
+        slopes.append(torch.zeros_like(z).index_copy_(0, pick, slope))
+    assert worths[0] == pytest.approx(worths[1], abs=1e-10)
+    assert worths[0] != 0
+    torch.testing.assert_close(slopes[0], slopes[1], rtol=0, atol=1e-10)
 
 
 def test_a_class_not_seen_yet_costs_nothing() -> None:

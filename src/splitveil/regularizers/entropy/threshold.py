@@ -59,8 +59,8 @@ class Threshold(nn.Module):
 def _quantile(values: Tensor, known: Tensor, q: float) -> Tensor:
     """Quantile of the known values, 0 without any; torch's own would copy q to the device in every step."""
     ordered = torch.where(known, values, torch.inf).sort().values
-    place = q * (known.sum() - 1).clamp_min(0)
+    place = q * (known.sum() - 1).clamp_min(0).to(values.dtype)
     low = ordered.gather(0, place.floor().long().view(1))
     high = ordered.gather(0, place.ceil().long().view(1))
-    between = torch.lerp(low, high, (place - place.floor()).to(low.dtype).view(1))
+    between = torch.lerp(low, high, (place - place.floor()).view(1))
     return torch.where(known.any(), between[0], 0.0)
