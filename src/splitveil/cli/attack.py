@@ -1,7 +1,7 @@
 """`splitveil attack` and `splitveil evaluate`: a finished run, measured again from its files, and attacked."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,19 +11,23 @@ from torch import nn
 from splitveil.bounds import Bound
 from splitveil.check import RunError, UsageError, positive, share
 from splitveil.cli.bar import AttackBar
+from splitveil.cli.deadline import Deadline
 from splitveil.cli.display import err, out, print_json
 from splitveil.cli.limits import limits_of, show_limits
+from splitveil.cli.lock import alone_in
 from splitveil.cli.releases import read_counts, releases_suite, show_curve, write_curve
 from splitveil.cli.runs import Run, device_of, open_run, refuse_ranks
 from splitveil.cli.tables import show_result
-from splitveil.cli.workers import Team, help_with, play_together
+from splitveil.cli.workers import Team, Words, help_with, play_together
 from splitveil.data import ImageSet
-from splitveil.evaluation import SUITES, Result, Suite, suite_named
+from splitveil.evaluation import SUITES, Progress, Result, Suite, Update, suite_named
 from splitveil.evaluation import evaluate as run_suite
+from splitveil.pausing import pausing
 from splitveil.split import Client
 from splitveil.training import accuracy, find_device
+from splitveil.training.watch import StopWhen
 
-LEAST_SECONDS = 1e-3  # that attacks are given where the bounds took the whole budget: nothing new is begun then
+NEVER = Deadline()
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Budget:
     """How much is played."""
 
     n_seeds: int
-    seconds: float | None = None  # None: no limit
+    deadline: Deadline = NEVER
     team: Team | None = None  # None: this process alone
 
 
@@ -45,33 +49,46 @@ def run_attacks(
     quiet: bool,
     seeds: Sequence[int] = (0,),
     undefended: Result | None = None,
-    bounds: Sequence[Bound] = (),
+    bounds: Callable[[], Sequence[Bound]] = tuple,
     head: nn.Module | None = None,
-    time_budget: float | None = None,
+    deadline: Deadline = NEVER,
     team: Team | None = None,
 ) -> Result:
-    """Play a suite, keep every finished attack in `directory`, and show the way."""
+    """Play a suite, keep every finished attack in `directory`, and show the way; Ctrl-C and SIGTERM lose nothing."""
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        with AttackBar(label, quiet=quiet) as bar:
-            if team is not None:
-                play_together(
-                    team, client, suite, data, directory, seeds=seeds, progress=bar, head=head, time_budget=time_budget
+        with _stoppable() as stop, pausing(stop):
+            known = bounds()
+            stop()
+            with AttackBar(label, quiet=quiet) as bar:
+                words = Words(out=directory, seeds=seeds, head=head, progress=_both(bar, stop))
+                if team is not None:
+                    play_together(team, client, suite, data, words, deadline=deadline)
+                return run_suite(
+                    client, suite, data, **words, undefended=undefended, bounds=known, time_budget=deadline.left
                 )
-            return run_suite(
-                client,
-                suite,
-                data,
-                seeds=seeds,
-                out=directory,
-                undefended=undefended,
-                bounds=bounds,
-                progress=bar,
-                head=head,
-                time_budget=time_budget,
-            )
     except KeyboardInterrupt:
         raise RunError("interrupted; finished attacks are kept, the same command goes on with the rest") from None
+
+
+@contextmanager
+def _stoppable() -> Iterator[Callable[[], None]]:
+    """Remember Ctrl-C and SIGTERM, and interrupt where what is in hand can be kept: where it is called."""
+    with StopWhen(None) as stop:
+
+        def ask() -> None:
+            if stop.reason() is not None:
+                raise KeyboardInterrupt
+
+        yield ask
+
+
+def _both(bar: AttackBar, stop: Callable[[], None]) -> Progress:
+    def watch(update: Update) -> None:
+        bar(update)
+        stop()
+
+    return watch
 
 
 def attack(
@@ -83,6 +100,7 @@ def attack(
     n_seeds: int,
     n_workers: int,
     helper: int | None,
+    until: float | None,
     time_budget: float | None,
     undefended: Path | None,
     device: str,
@@ -92,16 +110,20 @@ def attack(
     """`splitveil attack`."""
     if time_budget is not None:
         positive("--time-budget", time_budget, hint="leave it out for no limit")
+    if queries is not None and undefended is not None:
+        raise UsageError("--queries is compared with no other run; leave --undefended away")
+    deadline = Deadline.of(until) if until is not None else Deadline.after(time_budget)
     counts = () if queries is None else read_counts(queries)
     chosen, known = _suite(suite, () if counts else attacks), _undefended(undefended, suite)
     opened = _open_on(run, device)
     if counts:
         chosen = releases_suite(counts, suite=suite, attacks=attacks, client=opened.split.client)
     if helper is not None:
-        help_with(helper, opened, chosen, folder="queries" if counts else suite, seeds=range(n_seeds))
+        folder = "queries" if counts else suite
+        help_with(helper, opened, chosen, folder=folder, seeds=range(n_seeds), deadline=deadline)
         return
     words = _words(run, suite, attacks, queries, n_seeds, device)
-    budget = Budget(n_seeds, time_budget, Team(n_workers, words) if n_workers > 1 else None)
+    budget = Budget(n_seeds, deadline, Team(n_workers, words) if n_workers > 1 else None)
     if counts:
         _show_curve(opened, chosen, counts, budget, as_json=as_json, quiet=quiet)
         return
@@ -210,23 +232,21 @@ def _attacked(
     counts: Sequence[int] = (),
 ) -> Result:
     directory, label, client = opened.directory / "attacks" / folder, opened.directory.name, opened.split.client
-    began = time.monotonic()
-    bounds = limits_of(client, opened.data, suite, counts, label=label, quiet=quiet)
-    spent = time.monotonic() - began
-    return run_attacks(
-        client,
-        opened.data,
-        directory,
-        suite=suite,
-        label=label,
-        quiet=quiet,
-        seeds=range(budget.n_seeds),
-        undefended=undefended,
-        bounds=bounds,
-        head=opened.split.server,
-        time_budget=None if budget.seconds is None else max(LEAST_SECONDS, budget.seconds - spent),
-        team=budget.team,
-    )
+    with alone_in(directory):
+        return run_attacks(
+            client,
+            opened.data,
+            directory,
+            suite=suite,
+            label=label,
+            quiet=quiet,
+            seeds=range(budget.n_seeds),
+            undefended=undefended,
+            bounds=lambda: limits_of(client, opened.data, suite, counts, folder=directory, label=label, quiet=quiet),
+            head=opened.split.server,
+            deadline=budget.deadline,
+            team=budget.team,
+        )
 
 
 def _accuracies(opened: Run) -> dict[str, float]:

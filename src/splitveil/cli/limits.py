@@ -1,22 +1,49 @@
-"""Bounds beside measured numbers: computed before the attacks, shown after them with their kind and assumptions."""
+"""Bounds beside measured numbers: found before the attacks, shown after them with their kind and assumptions.
 
+<folder>/bounds-<client, images and releases, hashed>.json      found once, however often an attack goes on
+"""
+
+import hashlib
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 
+from splitveil import __version__
+from splitveil.attacks import oracle_of
 from splitveil.bounds import Bound, bounds_of, missing
+from splitveil.check import UsageError
 from splitveil.cli.display import err, out
 from splitveil.data import ImageSet
 from splitveil.evaluation import Result, Suite
+from splitveil.evaluation.roles import roles_of
+from splitveil.evaluation.store import client_fingerprint
 from splitveil.split import Client
+from splitveil.writing import write_text
 
 
 def limits_of(
-    client: Client, data: ImageSet, suite: Suite, counts: Sequence[int] = (), *, label: str, quiet: bool
+    client: Client, data: ImageSet, suite: Suite, counts: Sequence[int] = (), *, folder: Path, label: str, quiet: bool
 ) -> tuple[Bound, ...]:
     """The client's bounds for these numbers of releases; for one and the most that the suite averages by default."""
+    releases = sorted(counts or {1, max(trial.threat.releases for trial in suite.trials)})
+    facts = (__version__, client_fingerprint(oracle_of(client), roles_of(data)), data.sha256, releases)
+    place = folder / f"bounds-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.json"
+    if (kept := _read(place)) is not None:
+        return kept
     if not quiet and client.mechanism.is_random:
         err().print(f"{label}: bounds", markup=False)
-    most = max(trial.threat.releases for trial in suite.trials)
-    return bounds_of(client, data, releases=sorted(counts or {1, most}))
+    found = bounds_of(client, data, releases=releases)
+    write_text(place, json.dumps([asdict(bound) for bound in found], indent=2, ensure_ascii=False) + "\n")
+    return found
+
+
+def _read(place: Path) -> tuple[Bound, ...] | None:
+    """Bounds that were kept; None where there are none, or only damaged ones."""
+    try:
+        return tuple(Bound.from_words(words) for words in json.loads(place.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, UsageError):
+        return None
 
 
 def show_limits(result: Result, client: Client) -> None:

@@ -19,6 +19,7 @@ from splitveil.cli.options import (
     Device,
     Helper,
     Json,
+    OnlyAttacks,
     Out,
     Overrides,
     PieceBudget,
@@ -30,6 +31,7 @@ from splitveil.cli.options import (
     SuiteName,
     TimeBudget,
     Undefended,
+    Until,
     Version,
     Workers,
 )
@@ -106,13 +108,8 @@ def train(
     """
     from splitveil.cli import train as command
 
-    named = {
-        "model.name": model,
-        "model.init": init,
-        "training.freeze": freeze,
-        "training.seed": seed,
-        "training.time_budget": time_budget,
-    }
+    named: dict[str, Any] = {"model.name": model, "model.init": init, "training.freeze": freeze}
+    named |= {"training.seed": seed, "training.time_budget": time_budget}
     overrides = [*(set_ or []), *(f"{key}={value}" for key, value in named.items() if value is not None)]
     command.train(config=config, overrides=overrides, out=out, resume=resume, device=device, as_json=json, quiet=quiet)
 
@@ -121,11 +118,12 @@ def train(
 def attack(
     run: RunDirectory,
     suite: SuiteName = "standard",
-    attack: Annotated[list[str] | None, typer.Option("--attack", help="Only this one; may be repeated.")] = None,
+    attack: OnlyAttacks = None,
     queries: Releases = None,
     seeds: Seeds = 1,
     workers: Workers = 1,
     helper: Helper = None,
+    until: Until = None,
     time_budget: PieceBudget = None,
     undefended: Undefended = None,
     device: Device = "auto",
@@ -156,6 +154,7 @@ def attack(
         n_seeds=seeds,
         n_workers=workers,
         helper=helper,
+        until=until,
         time_budget=time_budget,
         undefended=undefended,
         device=device,

@@ -19,10 +19,18 @@ PieceBudget = Annotated[float | None, typer.Option("--time-budget", help="Second
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 SuiteName = Annotated[str, typer.Option("--suite", help="cheap (a minute on two cores), standard or full.")]
-Releases = Annotated[str | None, typer.Option("--queries", metavar="T,…", help="Plot leak by releases of one input.")]
+Releases = Annotated[
+    str | None,
+    typer.Option("--queries", metavar="T,…", help="Plot leak by releases of one input; --suite full is as standard."),
+]
+OnlyAttacks = Annotated[list[str] | None, typer.Option("--attack", help="Only this one; may be repeated.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many attack seeds.")]
-Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes that play attacks side by side.")]
-Helper = Annotated[int | None, typer.Option("--helper", hidden=True)]
+Workers = Annotated[
+    int,
+    typer.Option("--workers", min=1, max=64, help="Processes that play attacks side by side, this one among them."),
+]
+Helper = Annotated[int | None, typer.Option("--helper", hidden=True)]  # of this process
+Until = Annotated[float | None, typer.Option("--until", hidden=True)]  # this moment
 Undefended = Annotated[
     Path | None, typer.Option("--undefended", metavar="RUN", help="An undefended run that was attacked by this suite.")
 ]

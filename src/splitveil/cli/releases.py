@@ -13,12 +13,13 @@ from typing import Any
 from rich.table import Table
 
 from splitveil.check import UsageError
-from splitveil.cli.display import out
+from splitveil.cli.display import err, out
 from splitveil.evaluation import Result, Suite, releases
 from splitveil.split import Client
-from splitveil.writing import write_text
+from splitveil.writing import replacing, write_text
 
 SAYS = 0.99  # a bound on the leak above this says nothing and is not drawn
+FACTS = ("client", "data", "n_victims", "seeds", "prior_mse")  # the same of all that stands in one curve
 MOST = 1024  # releases of one input: each is kept in memory while victims are attacked
 
 
@@ -47,17 +48,43 @@ def releases_suite(counts: Sequence[int], *, suite: str, attacks: Sequence[str],
 
 
 def write_curve(result: Result, counts: Sequence[int], folder: Path) -> dict[str, Any]:
-    """queries.json and queries.png: leak against the number of releases."""
+    """queries.json and queries.png: leak against the number of releases.
+
+    What an earlier command found for other numbers of the same client, victims and seeds stays in it.
+    """
     words = {
+        "client": result.client,
         "data": result.data,
         "n_victims": result.n_victims,
+        "seeds": list(result.seeds),
         "prior_mse": result.prior_mse,
         "rows": [row for count in counts for row in _rows(result, count)],
         "bounds": [row for count in counts for row in _bounds(result, count)],
     }
-    write_text(folder / "queries.json", json.dumps(words, indent=2, ensure_ascii=False) + "\n")
-    _plot(words, counts, folder / "queries.png")
+    place = folder / "queries.json"
+    try:
+        words |= _with_earlier(json.loads(place.read_text(encoding="utf-8")), words)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, KeyError, TypeError):
+        err().print(f"{place} is of other victims or seeds, or damaged: it is replaced", markup=False, soft_wrap=True)
+    write_text(place, json.dumps(words, indent=2, ensure_ascii=False) + "\n")
+    with replacing(folder / "queries.png") as fresh:
+        _plot(words, fresh)
     return words
+
+
+def _with_earlier(earlier: dict[str, Any], words: dict[str, Any]) -> dict[str, Any]:
+    """The rows of both, by releases; a `ValueError` where they cannot be compared."""
+    if any(earlier[fact] != words[fact] for fact in FACTS):
+        raise ValueError
+    return {part: _joined(earlier[part], words[part], name) for part, name in (("rows", "attack"), ("bounds", "name"))}
+
+
+def _joined(earlier: list[dict[str, Any]], rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """What is new in place of what is old, by releases."""
+    found = {(row["releases"], row[name]): row for row in (*earlier, *rows)}
+    return sorted(found.values(), key=lambda row: row["releases"])
 
 
 def show_curve(words: dict[str, Any], folder: Path) -> None:
@@ -97,7 +124,7 @@ def _bounds(result: Result, count: int) -> list[dict[str, Any]]:
     ]
 
 
-def _plot(words: dict[str, Any], counts: Sequence[int], path: Path) -> None:
+def _plot(words: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.5, 4.2), layout="constrained")
@@ -113,7 +140,8 @@ def _plot(words: dict[str, Any], counts: Sequence[int], path: Path) -> None:
         places, most = [row["releases"] for row in mine], [row["leak_at_most"] for row in mine]
         axis.plot(places, most, linestyle="--", color="gray", marker=".", label=f"at most ({name})" if mine else None)
     axis.set_xscale("log", base=2)
-    axis.set_xticks(list(counts), [str(count) for count in counts])
+    counts = sorted({row["releases"] for row in words["rows"]})
+    axis.set_xticks(counts, [str(count) for count in counts])
     axis.set_xlabel("releases of one input")
     axis.set_ylabel("leak (0 nothing, 1 exact)")
     axis.set_title(f"{words['data']}, {words['n_victims']} victims", fontsize=10)
