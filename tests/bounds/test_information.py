@@ -4,22 +4,26 @@ import math
 
 import pytest
 import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from splitveil.bounds import Channel, Encoded, Kind, Points, channel_of, encoded, information, parts_of, readings
+from splitveil.bounds.information import Reading
 from splitveil.mechanisms import Gaussian, Identity
 from splitveil.mixtures import Mixture, leak_nats
 from splitveil.split import Client
 from worlds.linear_gaussian import world
 
 STD = 0.5
+drawn = settings(max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate])
 CHANNEL = Channel(Client(torch.nn.Flatten(), Identity()), (), STD)
 
 
 class MixtureWorld:
     """z of class c is a mixture of two Gaussians with known means and variances."""
 
-    def __init__(self, dim: int, n_classes: int = 2, gap: float = 1.0) -> None:
-        rng = torch.Generator().manual_seed(0)
+    def __init__(self, dim: int, n_classes: int = 2, gap: float = 1.0, seed: int = 0) -> None:
+        rng = torch.Generator().manual_seed(seed)
         self.mean = gap * torch.randn(n_classes, 2, dim, generator=rng)
         self.var = 0.2 + torch.rand(n_classes, 2, dim, generator=rng)
         self.dim, self.n_classes = dim, n_classes
@@ -52,6 +56,72 @@ def test_held_out_bits_are_no_less_than_the_truth_and_near_it(releases):
     assert span.high >= truth + 1 - 3 * error  # one bit for two classes
     assert span.mean < truth + 1.5
     assert plain.interval.mean > span.mean + 0.5
+
+
+class Verdict:
+    """Whether a mean of L lies on one side of the truth, 4 standard errors (of both) away: wrong once in 30,000."""
+
+    def __init__(self, bits: torch.Tensor, truth: float, error: float) -> None:
+        self.apart = bits.mean().item() - truth
+        self.least = 4 * math.hypot(bits.std().item() / len(bits) ** 0.5, error)
+
+    @property
+    def is_below(self) -> bool:
+        return self.apart < -self.least
+
+    @property
+    def is_above(self) -> bool:
+        return self.apart > self.least
+
+
+@drawn
+@given(
+    dim=st.integers(120, 200),
+    n_classes=st.integers(1, 3),
+    gap=st.floats(0.0, 1.0),
+    each=st.integers(40, 64),
+    releases=st.sampled_from([4, 16]),
+    seed=st.integers(0, 10**6),
+)
+def test_in_every_mixture_world_held_out_bits_are_no_less_than_the_truth_and_in_sample_bits_are(
+    dim, n_classes, gap, each, releases, seed
+):
+    """Few points of many dimensions, up to eight groups a class: read on other points, and on those fitted."""
+    here = MixtureWorld(dim, n_classes, gap, seed)
+    truth, error = here.bits(releases)
+    few, fresh, other = here.points(each * n_classes, 1), here.points(1000, 2), here.points(2000, 3)
+    known = math.log2(n_classes), truth, error
+    for choose in (fresh, few):  # whatever chooses the number of groups, others must read
+        for reading in readings(Encoded(CHANNEL, few, choose, other, n_classes), releases=releases, sizes=(8,)):
+            assert judged(reading, *known).is_above
+    flattered = readings(Encoded(CHANNEL, few, few, few, n_classes), releases=releases, sizes=(8,))[1]
+    assert flattered.groups == 8
+    assert judged(flattered, *known).is_below
+
+
+@drawn
+@given(
+    dim=st.integers(1, 24),
+    n_classes=st.integers(1, 4),
+    gap=st.floats(0.0, 4.0),
+    n=st.integers(300, 3000),
+    releases=st.sampled_from([1, 4, 16]),
+    seed=st.integers(0, 10**6),
+)
+def test_in_every_mixture_world_held_out_bits_of_many_points_are_no_less_than_the_truth(
+    dim, n_classes, gap, n, releases, seed
+):
+    """Where densities fit well the bound is tight, and a reading that flattered by a few hundredths would be seen."""
+    here = MixtureWorld(dim, n_classes, gap, seed)
+    truth, error = here.bits(releases)
+    plain, chosen = readings(here.known(n), releases=releases)
+    for reading in (plain, chosen):
+        assert not judged(reading, math.log2(n_classes), truth, error).is_below
+    assert chosen.interval.mean <= plain.interval.mean + 0.1
+
+
+def judged(reading: Reading, labels: float, truth: float, error: float) -> Verdict:
+    return Verdict(reading.bits - labels, truth, error)
 
 
 def test_in_sample_bits_fall_below_the_truth_and_held_out_ones_do_not():
