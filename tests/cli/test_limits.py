@@ -1,15 +1,21 @@
 """Bounds on the command line: printed with kind and assumptions, kept in the result, absent with a reason."""
 
 import json
+import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from splitveil import open_run
 from splitveil.bounds import Bound
+from splitveil.cli import limits
 from splitveil.cli.main import run
+from splitveil.data import ImageSet
 from splitveil.evaluation import Result, suite_named
+from splitveil.split import Client
 
 MECHANISMS = {
     "noisy": '[{"name": "clip", "radius": 2.0}, {"name": "gaussian", "std": 4.0}]',
@@ -82,3 +88,62 @@ def test_evaluate_hands_bounds_on_as_json(
     words = json.loads(call("evaluate", str(runs / "noisy"), "--json"))
     found = [Bound.from_words(each) for each in words["bounds"]]
     assert any(bound.unit == "bits" for bound in found)
+
+
+def test_bounds_are_found_once_and_anew_if_damaged(
+    runs: Path, call: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[int]] = []
+    found = limits.bounds_of
+
+    def counted(client: Client, data: ImageSet, *, releases: list[int]) -> tuple[Bound, ...]:
+        asked.append(releases)
+        return found(client, data, releases=releases)
+
+    monkeypatch.setattr(limits, "bounds_of", counted)
+    folder = runs / "silent" / "attacks" / "cheap"
+    shutil.rmtree(folder, ignore_errors=True)
+    words = ("attack", str(runs / "silent"), "--suite", "cheap", "--attack", "ridge", "--json")
+
+    def bounds() -> object:
+        return json.loads(call(*words))["bounds"]
+
+    before = bounds()
+    assert bounds() == before
+    assert len(asked) == 1
+    (kept,) = folder.glob("bounds-*.json")
+    text = kept.read_text()
+    for damage in (text[:-2], '[{"name": "half"}]', "[1]"):
+        kept.write_text(damage)
+        assert bounds() == before
+        assert kept.read_text() == text
+    assert len(asked) == 4
+
+
+def test_bounds_are_read_as_they_were_found(runs: Path, tmp_path: Path) -> None:
+    opened, words = open_run(runs / "noisy"), {"label": "noisy", "quiet": True}
+    client, data, suite = opened.split.client, opened.data, suite_named("cheap").only(["ridge"])
+    first = limits.limits_of(client, data, suite, folder=tmp_path, **words)
+    assert {bound.releases for bound in first} == {1}
+    assert limits.limits_of(client, data, suite, folder=tmp_path, **words) == first
+    assert len(list(tmp_path.iterdir())) == 1
+    next(iter(client.encoder.parameters())).data.mul_(2)
+    assert limits.limits_of(client, data, suite, folder=tmp_path, **words) != first
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_budget_shorter_than_the_bounds_takes_goes_on(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: object, **__: object) -> tuple[Bound, ...]:
+        time.sleep(3.0)
+        return ()
+
+    monkeypatch.setattr(limits, "bounds_of", slow)
+    shutil.rmtree(runs / "silent" / "attacks", ignore_errors=True)
+    words, codes = ["--attack", "ridge", "--time-budget", "3", "--device", "cpu", "-q"], []
+    for _ in range(2):
+        with pytest.raises(SystemExit) as stop:
+            run(["attack", str(runs / "silent"), "--suite", "cheap", *words])
+        codes.append(stop.value.code or 0)
+    assert codes == [3, 0], capsys.readouterr().err
