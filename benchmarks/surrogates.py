@@ -2,10 +2,12 @@
 
     python benchmarks/surrogates.py --device cpu --clock cpu --out results/surrogates-speed-cpu.json
     python benchmarks/surrogates.py --device cuda --out results/surrogates-speed-cuda.json
+    python benchmarks/surrogates.py --only memory --out results/surrogates-memory-cpu.json
 
     step     a training step with a surrogate (charge, fit and gauges included) over the same step without
     loop     charge, forward and backward, all classes at once against one class after another
     refit    K-means of 50,000 × 512 in 10 classes against scikit-learn, one class after another, at equal inertia
+    memory   peak memory of a surrogate and of the step with it, and what it keeps; only when asked for
 
 VGG11 cut after two convolutions, 8×8×8 sigmoid bottleneck (D = 512), σ = 0.1, B = 256. The cpu clock counts the seconds
 one thread computes and is not moved by what else the machine does; the wall clock is for a machine of one's own.
@@ -21,6 +23,7 @@ from typing import Any
 
 import torch
 from measuring import publish
+from surrogates_memory import memory_rows
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -60,6 +63,7 @@ class Trainer:
         self.x = torch.rand(BATCH, *SHAPE, device=device)
         self.y = torch.randint(n_classes, (BATCH,), device=device)
         self.n = 1
+        self.seen: tuple[Tensor, Sent, Tensor] | None = None  # features of a batch, once asked for
 
     def __call__(self) -> None:
         """One step."""
@@ -84,6 +88,16 @@ class Trainer:
         step = Step(self.x, z, z_sent, self.y, logits, STD, self.n_classes, progress)
         penalty: Tensor = self.regularizer(step).loss
         return penalty
+
+    def charge(self) -> None:
+        """Fit and charge the features of a batch, and nothing else of the step."""
+        if self.seen is None:
+            with torch.no_grad():
+                z = self.split.client.encode(self.x)
+            self.seen = z, Sent(z + STD * torch.randn_like(z)), torch.zeros(BATCH, self.n_classes, device=self.device)
+        if self.regularizer is not None:
+            z, z_sent, logits = self.seen
+            self._penalty(z.requires_grad_(), z_sent, logits)
 
     def end_epoch(self) -> None:
         """Let a surrogate refit, so that its groups are in use."""
@@ -246,12 +260,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--names", nargs="*", default=[*GOALS, *SHOWN])
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
-    parser.add_argument("--only", choices=["step", "loop", "refit"])
+    parser.add_argument("--only", choices=["step", "loop", "refit", "memory"])
     parser.add_argument("--out", type=Path)
     words = parser.parse_args()
     device = torch.device(words.device)
     if device.type == "cpu":
-        torch.set_num_threads(1 if words.clock == "cpu" else 2)
+        torch.set_num_threads(1 if words.clock == "cpu" or words.only == "memory" else 2)
     command = f"python benchmarks/surrogates.py --device {words.device} --clock {words.clock}"
     result: dict[str, Any] = {"command": command, "clock": words.clock}
     if words.only in (None, "step"):
@@ -263,6 +277,9 @@ def main() -> None:
         result["loop"] = loop_ratio(device, words.rounds)
     if words.only in (None, "refit") and device.type == "cpu":
         result["refit"] = refit_ratio(3)
+    if words.only == "memory":
+        result["command"] = f"python benchmarks/surrogates.py --device {words.device} --only memory"
+        result["memory"] = memory_rows(lambda r, c: Trainer(r, c, device, "float32"), device)
     threads = torch.get_num_threads()
     name = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()}, threads: {threads}"
     result["environment"] = {"device": name, "torch": torch.__version__, "python": platform.python_version()}

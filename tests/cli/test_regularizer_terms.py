@@ -2,16 +2,18 @@
 
 import json
 import warnings
+from pathlib import Path
 
 import pytest
+import yaml
 
 from splitveil.check import UsageError
 from splitveil.cli import show
 from splitveil.cli.build import build_terms
 from splitveil.cli.catalog import REGULARIZERS
 from splitveil.cli.config import read_config, schema
-from splitveil.regularizers.base import Usual
-from splitveil.regularizers.entropy import KeepAccuracy, published
+from splitveil.regularizers.base import Progress, Usual
+from splitveil.regularizers.entropy import KeepAccuracy, Surrogate, published
 from splitveil.training import Term
 
 
@@ -34,7 +36,7 @@ def test_a_kept_accuracy_with_the_ramp_of_the_notes() -> None:
 
 
 LITERAL = {
-    "published": Usual(weight=16.0, warmup_epochs=1, shape="constant_step"),
+    "published": Usual(weight=16.0, warmup_epochs=1, shape="constant_step", scale=0.02),
     "notes-gated-pooling": Usual(warmup_epochs=5, scale=0.1),
     "notes-slots": Usual(warmup_epochs=3, scale=0.25),
 }
@@ -59,6 +61,13 @@ def test_only_the_published_source_names_a_weight() -> None:
     assert build_terms([{"name": "published"}])[0].weight.value == 16
     with pytest.raises(UsageError, match="needs 'weight'"), pytest.warns(UserWarning, match="report little"):
         build_terms([{"name": "notes-slots"}])
+
+
+def test_the_published_weight_is_sixteen_thousandths_over_the_learning_rate() -> None:
+    weight = build_terms([{"name": "published"}])[0].weight
+    for lr in (0.05, 0.01):
+        assert weight(Progress(0, 1, 0, 9, lr, 0.05, None)) == pytest.approx(16 * 0.001 / lr)
+    assert weight(Progress(0, 0, 0, 9, 0.05, 0.05, None)) == 0
 
 
 def test_a_kept_accuracy_leaves_the_source_its_say() -> None:
@@ -90,3 +99,23 @@ def test_the_schema_shows_every_word_with_its_default() -> None:
 def test_the_list_says_where_options_are(capsys: pytest.CaptureFixture[str]) -> None:
     show.catalog_table("regularizers", as_json=False)
     assert "splitveil config schema" in capsys.readouterr().out
+
+
+def test_the_words_in_the_docs_are_words() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "surrogates.md").read_text(encoding="utf-8")
+    (block,) = (part.split("```")[0] for part in text.split("```yaml\n")[1:])
+    first, second = build_terms(yaml.safe_load(block)["regularizers"])
+    assert isinstance(first.regularizer, Surrogate)
+    assert isinstance(second.regularizer, Surrogate)
+    assert (first.regularizer.charging.shutoff, second.regularizer.threshold.quantile) == (0.9, 0.5)
+
+
+@pytest.mark.parametrize("name", LITERAL)
+def test_the_docs_say_how_literal_presets_are_used(name: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "surrogates.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "`constant" in line]
+    (row,) = (cells for cells in rows if cells[0] == f"`{name}`")
+    usual = LITERAL[name]
+    assert row[1] == ("–" if usual.weight is None else f"{usual.weight:g}")
+    assert [float(cell) for cell in row[2:4]] == [usual.warmup_epochs, usual.scale]
+    assert row[4].startswith(f"`{usual.shape}`")

@@ -1,12 +1,13 @@
 """What the sources describe, literally, to compare with: their hinges, gates and fitting, known to protect little.
 
     source            warm-up    loss scale    λ     shape            var_threshold    γ
-    published         1 epoch    1             16    constant_step    0.125            0.01
+    published         1 epoch    0.02          16    constant_step    0.125            0.01
     gated pooling     5 epochs   0.1           –     constant         0.125            0.01
     slots             3 epochs   0.25          –     constant         0.125            0.01       first 100 calls silent
 
-The first four columns are `usual` of what each function returns; a term of a config takes them where it names nothing
-else. The sources clip and smooth no gradient by default, so neither do these.
+The published code multiplies the gradient by 0.001/lr (until lr < 0.00041, which is left out here) and trains at 0.05:
+λ · 0.02 · base/lr is that. The first four columns are `usual` of what each function returns; a term of a config takes
+them where it names nothing else. The sources clip and smooth no gradient by default, so neither do these.
 """
 
 from typing import Literal
@@ -22,6 +23,7 @@ from splitveil.regularizers.entropy.settings import Charging, Fitting, Memory
 from splitveil.regularizers.entropy.surrogate import Surrogate
 from splitveil.regularizers.entropy.threshold import Threshold
 
+STEP_SCALE = 0.001 / 0.05  # of the published code: the gradient times 0.001/lr, at a base learning rate of 0.05
 GAMMA = 0.01  # inside both logarithms of the published code; at σ = 0.025 it swamps σ²
 
 
@@ -34,7 +36,7 @@ def published(*, n_groups: int = 5, var_threshold: float = 0.125, refit_every: i
         charging=Charging(account="spread", class_weight="present"),
         memory=Memory(refit_every=refit_every),
     )
-    made.usual = Usual(weight=16.0, warmup_epochs=1, shape="constant_step")
+    made.usual = Usual(weight=16.0, warmup_epochs=1, shape="constant_step", scale=STEP_SCALE)
     return made
 
 
