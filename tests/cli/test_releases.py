@@ -1,6 +1,8 @@
 """Leak against releases, and attacks that end with their time and go on later."""
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +15,7 @@ from splitveil.cli import attack as commands
 from splitveil.cli.main import run
 from splitveil.cli.releases import read_counts
 from splitveil.evaluation import Suite, play, suites
+from splitveil.evaluation.trial import Outcome
 from worlds.finished_runs import make_runs
 
 
@@ -72,6 +75,29 @@ def test_the_curve_is_shown_as_a_table(call: Callable[..., Said]) -> None:
     assert "queries.png" in said.out
 
 
+@pytest.mark.usefixtures("short")
+def test_other_numbers_of_releases_join_the_curve(call: Callable[..., Said]) -> None:
+    def counts(said: Said) -> list[int]:
+        assert said.code == 0, said.err
+        words = json.loads(said.out)
+        assert words == json.loads(Path("noisy/attacks/queries/queries.json").read_text())
+        return [row["releases"] for row in words["rows"]]
+
+    words = ("noisy", "--suite", "cheap", "--json", "--queries")
+    counts(call(*words, "1,4,16"))
+    assert counts(call(*words, "2,4")) == [1, 1, 2, 2, 4, 4, 16, 16]
+    other = call(*words, "1,4", "--seeds", "2")
+    assert counts(other) == [1, 1, 4, 4]
+    assert "queries.json is of other victims or seeds, or damaged: it is replaced" in other.err
+    Path("noisy/attacks/queries/queries.json").write_text("{")
+    assert "it is replaced" in call(*words, "1,4").err
+
+
+def test_a_curve_is_compared_with_no_other_run(call: Callable[..., Said]) -> None:
+    said = call("noisy", "--queries", "1,4", "--undefended", "nowhere")
+    assert said == (2, "", "error: --queries is compared with no other run; leave --undefended away\n")
+
+
 def test_a_client_without_noise_is_refused(call: Callable[..., Said]) -> None:
     said = call("silent", "--queries", "1,4")
     assert said.code == 2
@@ -122,6 +148,28 @@ def test_an_interrupted_attack_says_how_to_go_on(call: Callable[..., Said], monk
     assert call("noisy", "--suite", "cheap", "--seeds", "2").code == 0
 
 
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_an_attack_where_it_can_be_kept(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, sent: signal.Signals
+) -> None:
+    real, words = play.run_trial, ("noisy", "--suite", "cheap", "--seeds", "3" if sent is signal.SIGTERM else "4")
+    folder = Path("noisy/attacks/cheap/attacks")
+    before = len(list(folder.glob("*.json")))
+
+    def signaled(*args: object, **words: object) -> Outcome:
+        os.kill(os.getpid(), sent)
+        return real(*args, **words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(play, "run_trial", signaled)
+        said = call(*words)
+    assert said.code == 3
+    assert said.err.splitlines()[-1].startswith("error: interrupted; finished attacks are kept")
+    assert len(list(folder.glob("*.json"))) == before + 1
+    assert call(*words).code == 0
+
+
 def test_the_table_shows_time_memory_and_inferences(call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
     quick = suites.Plan(steps=6, check_every=3)
     asked = (suites.Inquiry(suites.Probe(plan=quick), suites.Threat()),)
@@ -132,6 +180,7 @@ def test_the_table_shows_time_memory_and_inferences(call: Callable[..., Said], m
     said = call("noisy")
     assert said.code == 0, said.err
     assert "MB" in said.out
+    assert "a prior that attacks share counts where it was learned" in said.out
     assert "label-probe-linear" in said.out
     assert "classifier-on-reconstruction" in said.out
     assert "right" in said.err

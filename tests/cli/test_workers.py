@@ -8,9 +8,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+import torch
 
+from splitveil import open_run
+from splitveil.cli import attack, deadline, workers
+from splitveil.cli.lock import alone_in
+from splitveil.cli.main import run
+from splitveil.evaluation import TimeUp
 from worlds.finished_runs import make_runs
 
 ATTACK = [sys.executable, "-m", "splitveil.cli.main", "attack", "noisy", "--device", "cpu"]
@@ -38,10 +45,134 @@ def test_two_processes_give_the_result_of_one(runs: Path) -> None:
     assert together == pytest.approx(_errors(folder), rel=1e-3)  # another number of threads rounds otherwise
 
 
-def test_no_process_at_all_is_refused(runs: Path) -> None:
-    said = subprocess.run([*ATTACK, "--workers", "0"], cwd=runs, capture_output=True, text=True, check=False)
-    assert said.returncode == 2
-    assert "--workers" in said.stderr
+@pytest.mark.parametrize("n", ["0", "65"])
+def test_no_process_at_all_or_far_too_many_are_refused(n: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run(["attack", "noisy", "--workers", n])
+    said = capsys.readouterr().err
+    assert "--workers" in said
+    assert said.count("\n") == 1
+
+
+def test_what_is_left_of_the_time_is_handed_on_to_everyone(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now, given = [1000.0], []
+    monkeypatch.setattr(deadline.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(deadline.time, "time", lambda: 50.0 + now[0])
+
+    def passes(*_: object, time_budget: float, **__: object) -> Callable[[], tuple[int, int]]:
+        given.append(time_budget)
+        now[0] += 3.0
+        return lambda: (1, 2)
+
+    monkeypatch.setattr(workers, "prepare", passes)
+    monkeypatch.setattr(workers, "take_part", passes)
+
+    def ends(*_: object, time_budget: float, **__: object) -> None:
+        given.append(time_budget)
+        raise TimeUp
+
+    monkeypatch.setattr(attack, "run_suite", ends)
+    monkeypatch.setattr(workers.subprocess, "Popen", Ended)
+    monkeypatch.chdir(tmp_path)
+    until, opened = deadline.Deadline.after(10.0), open_run(runs / "noisy")
+    now[0] += 1.0
+    words = {"suite": "cheap", "label": "noisy", "quiet": True}
+    team = workers.Team(2, ("attack",))
+    with pytest.raises(TimeUp):
+        attack.run_attacks(opened.split.client, opened.data, Path("out"), **words, deadline=until, team=team)
+    assert given == [9.0, 6.0, 3.0]
+    command = Ended.commands[-1]
+    assert float(command[command.index("--until") + 1]) == 1060.0
+    assert not list(Path("out").glob("*.log"))
+
+
+class Ended:
+    """A process that is done at once."""
+
+    commands: ClassVar[list[list[str]]] = []
+    environments: ClassVar[list[dict[str, str]]] = []
+    returncode = 0
+
+    def __init__(self, command: list[str], *, env: dict[str, str], **_: object) -> None:
+        self.commands.append(command)
+        self.environments.append(env)
+
+    def poll(self) -> int:
+        return self.returncode
+
+    def wait(self) -> int:
+        return self.returncode
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+@pytest.mark.parametrize("own", [None, "3"])
+def test_who_has_set_the_number_of_threads_keeps_it(
+    own: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(workers.subprocess, "Popen", Ended)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    if own is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", own)
+    before = torch.get_num_threads()
+    with workers.Helpers(workers.Team(4, ()), tmp_path, deadline.Deadline(), on_cpu=True):
+        assert torch.get_num_threads() == (2 if own is None else before)
+    assert torch.get_num_threads() == before
+    assert Ended.environments[-1]["OMP_NUM_THREADS"] == (own or "2")
+
+
+def test_a_helper_that_fails_is_told_of_and_its_log_is_kept(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with workers.Helpers(workers.Team(2, ("atack",)), tmp_path, deadline.Deadline(), on_cpu=True) as helpers:
+        while helpers.n_running:
+            time.sleep(0.1)
+    said = capfd.readouterr().err
+    assert said.startswith("a helper ended with code 2, see ")
+    assert said.count("\n") == 1
+    assert "atack" in (tmp_path / "helper-1.log").read_text()
+
+
+def test_a_helper_whose_time_is_up_begins_nothing_and_ends_well(runs: Path) -> None:
+    folder = runs / "noisy/attacks/standard"
+    words = ["--helper", str(os.getpid()), "--until", str(time.time() - 1)]
+    said = subprocess.run([*ATTACK, *words], cwd=runs, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert not list((folder / "attacks").iterdir())
+
+
+def test_two_commands_in_one_folder_do_not_meet(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = runs / "noisy" / "attacks" / "cheap"
+    for words in (["attack"], ["evaluate"]):
+        with alone_in(folder), pytest.raises(SystemExit, match="2"):
+            run([*words, str(runs / "noisy"), "--suite", "cheap", "--device", "cpu"])
+        said = capsys.readouterr().err
+        assert f"{folder}: another command is at work in this folder; wait" in said
+        assert said.count("\n") == 1
+    with alone_in(folder):
+        pass
+
+
+def test_the_bar_says_how_many_are_finished_while_the_last_ones_are_at_work(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told, finished = [], iter([(1, 4), (3, 4), (4, 4)])
+    monkeypatch.setattr(workers, "prepare", lambda *_, **__: None)
+    monkeypatch.setattr(workers, "take_part", lambda *_, **__: lambda: next(finished))
+    monkeypatch.setattr(workers, "POLL", 0.0)
+    codes = iter([None, None, None, 0])
+    monkeypatch.setattr(Ended, "poll", lambda self: next(codes, 0))
+    monkeypatch.setattr(workers.subprocess, "Popen", Ended)
+    opened = open_run(runs / "noisy")
+    words = workers.Words(out=tmp_path, seeds=(0,), head=None, progress=told.append)
+    whole = (workers.Team(2, ()), opened.split.client, "cheap", opened.data, words)
+    workers.play_together(*whole, deadline=deadline.Deadline())
+    assert [(update.index, update.total) for update in told] == [(1, 4), (3, 4), (4, 4)]
+    assert not (tmp_path / "claims").exists()
 
 
 @pytest.mark.slow
