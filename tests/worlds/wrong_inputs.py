@@ -204,6 +204,12 @@ RUNS = [
     Wrong("releases that are no numbers", ("attack", GOOD, "--queries", "1,many"), "such as 1,4,16,64, got '1,many'"),
     Wrong("no release at all", ("attack", GOOD, "--queries", "0,4"), "numbers from 1 to 1024"),
     Wrong("releases with one attack", ("attack", GOOD, "--queries", "1,4", "--attack", "ridge"), "leave --attack away"),
+    Wrong(
+        "releases beside an undefended run",
+        ("attack", GOOD, "--queries", "1,4", "--undefended", GOOD),
+        "leave --undefended away",
+    ),
+    Wrong("far too many processes for an attack", ("attack", GOOD, "--workers", "65"), "--workers"),
     Wrong("no time for an attack", ("attack", GOOD, "--time-budget", "0"), "--time-budget must be > 0"),
     Wrong("run with a broken config", ("evaluate", "broken-config"), "config.yaml: line"),
     Wrong("run with a broken manifest", ("evaluate", "broken-manifest"), "manifest.json: cannot be read"),
