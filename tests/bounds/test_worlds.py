@@ -13,6 +13,7 @@ from splitveil.bounds.smoothing import smoothed, variance
 from splitveil.bounds.van_trees import WIDTH
 from splitveil.data import ImageSet
 from splitveil.evaluation import FlagName, Suite, Trial, evaluate
+from splitveil.evaluation.flags import below_bound
 from splitveil.metrics import interval, mse
 from splitveil.randomness import SeededSource
 from worlds.linear_gaussian import LinearGaussian, world
@@ -34,7 +35,7 @@ def proved(this: LinearGaussian, data: ImageSet, releases: int) -> list[Bound]:
     return [bound for bound in (*bounds_of(client, data, releases=releases), given_prior) if bound.is_about_attacks]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, deadline=None, derandomize=True)  # else one world in 40 has lucky victims
 @given(this=drawn_worlds, releases=st.sampled_from([1, 4, 16]))
 def test_proved_bounds_are_below_the_optimum_and_below_the_attack(this, releases):
     data = this.images(n=400, n_victims=400)
@@ -42,8 +43,8 @@ def test_proved_bounds_are_below_the_optimum_and_below_the_attack(this, releases
     assert {bound.name for bound in bounds} == {"two points", "van Trees, trace, given prior"}
     attacked = ridge(this, data, releases)
     for bound in bounds:
-        assert bound.safe <= this.optimal_mse(releases) * (1 + 1e-4)  # float32; the given prior makes it an equality
-        assert bound.safe <= 1.1 * attacked.high  # that of 400 victims may be lucky
+        assert bound.safe <= this.optimal_mse(releases) * (1 + 1e-5)  # float32; the given prior makes it an equality
+    assert below_bound(attacked, bounds, releases=releases) is None
 
 
 def ridge(this: LinearGaussian, data: ImageSet, releases: int):

@@ -12,17 +12,13 @@ from splitveil.attacks import (
     Averaged,
     Box,
     DecoderAttack,
-    DiffusionAttack,
-    GeneratorAttack,
     Health,
     Inverter,
     Knowledge,
     Need,
-    OptimizationAttack,
     Retrieval,
     Ridge,
     Seen,
-    ShadowAttack,
     Threat,
     grant,
     oracle_of,
@@ -33,36 +29,10 @@ from splitveil.evaluation import Roles, Suite, Trial, evaluate
 from splitveil.fitting import Plan
 from splitveil.metrics import mse
 from splitveil.randomness import SeededSource
+from worlds.attacks import ATTACKS, brief_trials, enough
 from worlds.linear_gaussian import world
 from worlds.tripwire import Trespass, tripwire  # noqa: F401  # a fixture
 
-QUICK = Plan(steps=40, lr=5e-3, warmup=5, ema=0.9, check_every=20)
-CONV = DecoderAttack("conv", batch=32, plan=QUICK)
-SEARCH = OptimizationAttack(steps=30, n_tuned=8, width=4, decoder=CONV)
-DUEL = GeneratorAttack(
-    latent=8, width=4, batch=16, plan=replace(QUICK, steps=20), critic_lr=5e-3, steps=15, restarts=2, n_tuned=8
-)
-ATTACKS: list[Attack] = [
-    Ridge(),
-    CONV,
-    replace(CONV, rung="residual"),
-    replace(CONV, rung="unet"),
-    replace(CONV, labels=True),
-    replace(CONV, objective="ssim"),
-    replace(CONV, objective="lpips", batch=16),
-    Averaged(Ridge(), releases=4),
-    Averaged(CONV, releases=4),
-    Retrieval(k=8),
-    ShadowAttack(batch=32, plan=QUICK, decoder=CONV),
-    ShadowAttack(head=True, batch=32, plan=QUICK, decoder=CONV),
-    SEARCH,
-    replace(SEARCH, prior="gaussian", start="mean"),
-    replace(SEARCH, prior="deep-image-prior"),
-    replace(SEARCH, prior="gaussian", start="decoder"),
-    DUEL,
-    replace(DUEL, mode="decoder", rung="conv", batch=32, plan=QUICK),
-    DiffusionAttack(width=8, batch=32, plan=QUICK, steps=8, samples=2, n_tuned=8),
-]
 asking = [attack for attack in ATTACKS if Need.FAMILY not in attack.needs]  # a shadow of fixed weights learns nothing
 every_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 
@@ -70,14 +40,6 @@ UNDEFENDED = world(side=12, features=36, noise_std=0.0)
 AUXILIARY, SELECTION = UNDEFENDED.part(200, 0, "auxiliary"), UNDEFENDED.part(40, 0, "selection")
 VICTIMS = UNDEFENDED.part(30, 0, "victims")
 HEAD = nn.Linear(36, 2)
-
-
-def enough(attack: Attack) -> Threat:
-    """The least that this attack can do with."""
-    needs = attack.needs
-    box = Box.WHITE if Need.CLIENT in needs else Box.QUERY_FREE if Need.FAMILY in needs else Box.BLACK
-    releases = 4 if Need.RELEASES in needs else 1
-    return Threat(box, releases=releases, label_known=Need.LABEL in needs, head_known=Need.HEAD in needs)
 
 
 def known(threat: Threat) -> Knowledge:
@@ -100,6 +62,10 @@ def fitted(attack: Attack) -> Inverter:
 
 def test_every_attack_has_a_name_of_its_own():
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
+
+
+def test_every_class_of_the_fullest_suite_is_here():
+    assert {type(trial.attack) for trial in brief_trials()} == {type(attack) for attack in ATTACKS}
 
 
 @every_attack

@@ -82,6 +82,13 @@ def white(like: Tensor) -> Tensor:
     return (like.mean(0) + like.std(0) * normal).clamp(0, 1)
 
 
+def any_world(number: int, *key: str) -> LinearGaussian:
+    """A world that nobody has picked: size, number of features and noise are drawn."""
+    side, features, loudness = torch.rand(3, generator=stream(number, "any world", *key)).tolist()
+    size = {"side": 11 + int(3 * side), "features": 1 + int(60 * features)}  # 11: what SSIM's window needs
+    return world(**size, noise_std=0.02 * 50**loudness, seed=number)
+
+
 def world(*, side: int = 8, features: int = 16, noise_std: float = 0.1, seed: int = 0) -> LinearGaussian:
     """Smooth random images (correlation falls off over two pixels), seen through random weights."""
     place = torch.cartesian_prod(torch.arange(side), torch.arange(side)).double()
