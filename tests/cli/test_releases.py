@@ -14,6 +14,7 @@ from splitveil.check import UsageError
 from splitveil.cli import attack as commands
 from splitveil.cli.main import run
 from splitveil.cli.releases import read_counts
+from splitveil.data import ImageSet
 from splitveil.evaluation import Suite, play, suites
 from splitveil.evaluation.trial import Outcome
 from worlds.finished_runs import make_runs
@@ -91,6 +92,16 @@ def test_other_numbers_of_releases_join_the_curve(call: Callable[..., Said]) -> 
     assert "queries.json is of other victims or seeds, or damaged: it is replaced" in other.err
     Path("noisy/attacks/queries/queries.json").write_text("{")
     assert "it is replaced" in call(*words, "1,4").err
+
+
+def test_changed_images_are_refused_before_anything_is_written(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ImageSet, "sha256", "00")
+    said = call("silent", "--suite", "full")
+    assert said.code == 2
+    assert "not the images" in said.err
+    assert not Path("silent/attacks/full").exists()
 
 
 def test_a_curve_is_compared_with_no_other_run(call: Callable[..., Said]) -> None:

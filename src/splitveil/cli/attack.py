@@ -232,17 +232,18 @@ def _attacked(
     counts: Sequence[int] = (),
 ) -> Result:
     directory, label, client = opened.directory / "attacks" / folder, opened.directory.name, opened.split.client
+    data = opened.data  # images that have changed are refused before anything is written
     with alone_in(directory):
         return run_attacks(
             client,
-            opened.data,
+            data,
             directory,
             suite=suite,
             label=label,
             quiet=quiet,
             seeds=range(budget.n_seeds),
             undefended=undefended,
-            bounds=lambda: limits_of(client, opened.data, suite, counts, folder=directory, label=label, quiet=quiet),
+            bounds=lambda: limits_of(client, data, suite, counts, folder=directory, label=label, quiet=quiet),
             head=opened.split.server,
             deadline=budget.deadline,
             team=budget.team,
