@@ -34,7 +34,7 @@ from splitveil.regularizers.entropy.hinge import Hinge, Pool
 
 N, DIM, CLASSES, STD, STEP = 16, 4, 3, 0.1, 5
 FITS = (10, 13, 15)  # seeds of the steps it has fitted: their shares of classes differ
-TAU, FLOOR, SHARPNESS, MARGIN = 0.2 * STD**2, 1e-4, 3.0, 0.2
+TAU, FLOOR, SHARPNESS, MARGIN = 0.05 * STD**2, 1e-4, 3.0, 0.2
 SNR = Snr(sharpness=2.0, level=0.3)
 SHARE = Share(slope=8.0, level=0.1)
 
