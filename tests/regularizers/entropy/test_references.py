@@ -86,7 +86,7 @@ class Group(NamedTuple):
 
 
 def _world(seed: int = 0) -> tuple[Tensor, Tensor]:
-    z, y = clouds(N, DIM, CLASSES - 1, seed=seed)  # the last class has …
+    z, y = clouds(N, DIM, CLASSES - 1, seed=seed, scale=1.0)  # the last class has …
     y[0] = CLASSES - 1  # … one member
     return z, y
 

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from splitveil.check import positive
 
 Pool = Literal["after_log", "before_log", "class"]
+LINEAR = 50.0  # β'x from which softplus is taken as a line: e⁻⁵⁰ is below any precision, torch's own 20 is not
 FLOOR = 1e-6  # γ of the notes' worked example; keeps log v finite where a group has no spread
 
 
@@ -100,7 +101,8 @@ class Softplus(Hinge):
         positive("floor", self.floor)
 
     def curve(self, var: Tensor, *, noise_var: float, tau: Tensor | float) -> Tensor:
-        return F.softplus(_log_ratio(var, tau, self.floor) - self.margin, beta=self.sharpness)
+        rise = _log_ratio(var, tau, self.floor) - self.margin
+        return F.softplus(rise, beta=self.sharpness, threshold=LINEAR)
 
 
 def _log_ratio(var: Tensor, tau: Tensor | float, floor: float) -> Tensor:
