@@ -137,12 +137,19 @@ def test_a_helper_that_fails_is_told_of_and_its_log_is_kept(capfd: pytest.Captur
     assert "atack" in (tmp_path / "helper-1.log").read_text()
 
 
-def test_a_helper_whose_time_is_up_begins_nothing_and_ends_well(runs: Path) -> None:
-    folder = runs / "noisy/attacks/standard"
-    words = ["--helper", str(os.getpid()), "--until", str(time.time() - 1)]
-    said = subprocess.run([*ATTACK, *words], cwd=runs, capture_output=True, text=True, check=False)
-    assert (said.returncode, said.stderr) == (0, "")
-    assert not list((folder / "attacks").iterdir())
+def test_a_helper_whose_time_is_up_begins_nothing_and_ends_well(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--device", "cpu", "--helper", str(os.getppid()), "--until", str(time.time() - 1)]
+    with pytest.raises(SystemExit) as stop:
+        run(["attack", str(runs / "noisy"), *words])
+    assert not stop.value.code
+    assert not capsys.readouterr().err
+    assert not list((runs / "noisy/attacks/standard/attacks").iterdir())
+
+
+def test_a_helper_whose_leader_is_gone_stops(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="3"):
+        run(["attack", str(runs / "noisy"), "--device", "cpu", "--helper", str(os.getpid())])
+    assert "interrupted" in capsys.readouterr().err
 
 
 def test_two_commands_in_one_folder_do_not_meet(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

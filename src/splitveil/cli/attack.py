@@ -108,19 +108,16 @@ def attack(
     quiet: bool,
 ) -> None:
     """`splitveil attack`."""
-    if time_budget is not None:
-        positive("--time-budget", time_budget, hint="leave it out for no limit")
-    if queries is not None and undefended is not None:
-        raise UsageError("--queries is compared with no other run; leave --undefended away")
+    positive("--time-budget", 1.0 if time_budget is None else time_budget, hint="leave it out for no limit")
     deadline = Deadline.of(until) if until is not None else Deadline.after(time_budget)
-    counts = () if queries is None else read_counts(queries)
+    counts = () if queries is None else _counts(queries, undefended)
     chosen, known = _suite(suite, () if counts else attacks), _undefended(undefended, suite)
     opened = _open_on(run, device)
     if counts:
         chosen = releases_suite(counts, suite=suite, attacks=attacks, client=opened.split.client)
     if helper is not None:
-        folder = "queries" if counts else suite
-        help_with(helper, opened, chosen, folder=folder, seeds=range(n_seeds), deadline=deadline)
+        place = run / "attacks" / ("queries" if counts else suite)
+        help_with(helper, opened, chosen, directory=place, seeds=range(n_seeds), deadline=deadline)
         return
     words = _words(run, suite, attacks, queries, n_seeds, device)
     budget = Budget(n_seeds, deadline, Team(n_workers, words) if n_workers > 1 else None)
@@ -131,9 +128,14 @@ def attack(
     if as_json:
         typer.echo(result.to_json())
     elif not quiet:
-        show_result(result)
-        show_limits(result, opened.split.client)
+        _show(result, opened)
         out().print(f"wrote {run / 'attacks' / suite}: {chosen.file}, and pictures of the best, median and worst")
+
+
+def _counts(queries: str, undefended: Path | None) -> tuple[int, ...]:
+    if undefended is not None:
+        raise UsageError("--queries is compared with no other run; leave --undefended away")
+    return read_counts(queries)
 
 
 def _words(
@@ -186,13 +188,17 @@ def evaluate(
         print_json({"run": str(run), "accuracy": measured, **facts, **told})
     elif not quiet:
         out().print(f"accuracy on the victims {measured['victims']:.1%} (selection {measured['selection']:.1%})")
-        show_result(result)
-        show_limits(result, opened.split.client)
+        _show(result, opened)
     failed = _gates(measured["victims"], min_accuracy, result, max_leak)
     for line in failed:
         err().print(f"gate: {line}")
     if failed:
         raise typer.Exit(1)
+
+
+def _show(result: Result, opened: Run) -> None:
+    show_result(result)
+    show_limits(result, opened.split.client)
 
 
 def _suite(name: str, attacks: Sequence[str]) -> Suite:

@@ -74,9 +74,10 @@ def play_together(
         claims.close()
 
 
-def help_with(leader: int, opened: Run, suite: Suite, *, folder: str, seeds: Sequence[int], deadline: Deadline) -> None:
+def help_with(
+    leader: int, opened: Run, suite: Suite, *, directory: Path, seeds: Sequence[int], deadline: Deadline
+) -> None:
     """Take part in what process `leader` has begun, for as long as it is there."""
-    directory = opened.directory / "attacks" / folder
     with StopWhen(None) as stop:
 
         def ask() -> None:
