@@ -108,11 +108,11 @@ def attacked(attack: GeneratorAttack) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("generator")  # all look at one trained prior
-def test_a_latent_search_is_above_the_optimum_and_below_the_mean_image(learned, monkeypatch):
+def test_a_latent_search_is_above_the_optimum_and_near_it(learned, monkeypatch):
     monkeypatch.setattr(GeneratorAttack, "learn", lambda *arguments: learned)
     found, best = attacked(LATENT)
     assert interval(found - best).high >= 0
-    assert found.mean() < 0.8 * WORLD.prior_mse
+    assert found.mean() < 1.1 * best.mean()
 
 
 def test_a_fed_generator_is_above_the_optimum_and_near_it():
