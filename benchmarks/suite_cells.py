@@ -13,11 +13,12 @@ import numpy as np
 from ladder_cells import head_weights, make_split, train_client, weights
 from safetensors.torch import load_file
 
-from splitveil.attacks import Attack, Box, Recognition, Ridge, Threat
+from splitveil.attacks import Attack, Recognition, Ridge, Threat
 from splitveil.bounds import Bound, bounds_of
 from splitveil.data import ImageSet
 from splitveil.evaluation import Inquiry, Suite, Trial, evaluate, full
 from splitveil.evaluation.judges import Judges
+from splitveil.evaluation.play import twin_of
 from splitveil.evaluation.roles import roles_of
 from splitveil.fitting import Plan
 from splitveil.regularizers import entropy
@@ -238,11 +239,9 @@ def _fetch(cell: Cell, place: Path, work: Path) -> None:
 
 
 def source_of(each: Trial | Inquiry) -> Trial | None:
-    """The trial that this one is a copy of: a decoder cannot tell an unlimited black box from a white one."""
-    threat = each.threat
-    if isinstance(each, Inquiry) or threat.box is not Box.BLACK or threat.queries is not None:
-        return None
-    return Trial(each.attack, replace(threat, box=Box.WHITE))
+    """The trial that this one is a copy of."""
+    twin = twin_of(each)
+    return None if twin is each or isinstance(twin, Inquiry) else twin
 
 
 def _share(files: Iterable[Path], folder: Path) -> None:

@@ -1,24 +1,18 @@
 """Peaks of a call whose allocations are known."""
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+from worlds.loading import load
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
 def allocated() -> Any:
-    path = Path(__file__).parents[2] / "benchmarks" / "allocated.py"
-    spec = importlib.util.spec_from_file_location("allocated", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("benchmarks/allocated.py")
 
 
 def _rising() -> None:

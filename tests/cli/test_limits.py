@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from splitveil import open_run
@@ -16,6 +15,7 @@ from splitveil.cli.main import run
 from splitveil.data import ImageSet
 from splitveil.evaluation import Result, suite_named
 from splitveil.split import Client
+from worlds.finished_runs import make_runs
 
 MECHANISMS = {
     "noisy": '[{"name": "clip", "radius": 2.0}, {"name": "gaussian", "std": 4.0}]',
@@ -25,20 +25,8 @@ MECHANISMS = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One finished run for each mechanism, on 112 tiny images."""
     root = tmp_path_factory.mktemp("runs")
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for role, n in (("train", 64), ("auxiliary", 16), ("selection", 16), ("victims", 16)):
-        arrays[f"{role}_images"] = rng.integers(0, 256, (n, 8, 8), dtype=np.uint8)
-        arrays[f"{role}_labels"] = np.arange(n) % 4
-    np.savez(root / "tiny.npz", **arrays)
-    for name, mechanism in MECHANISMS.items():
-        settings = (f"data.source={root / 'tiny.npz'}", "training.epochs=1", f"mechanism={mechanism}")
-        words = [word for each in (*settings, "training.batch_size=16") for word in ("-s", each)]
-        with pytest.raises(SystemExit) as stop:
-            run(["train", *words, "--device", "cpu", "--out", str(root / name), "-q"])
-        assert not stop.value.code
+    make_runs(root, MECHANISMS)
     return root
 
 

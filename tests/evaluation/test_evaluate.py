@@ -14,7 +14,6 @@ from splitveil.attacks import (
     Attack,
     Averaged,
     Box,
-    DecoderAttack,
     Inverter,
     Need,
     OptimizationAttack,
@@ -31,17 +30,13 @@ from splitveil.data import Part
 from splitveil.evaluation import Result, Roles, Suite, Trial, evaluate
 from splitveil.evaluation.flags import FlagName
 from splitveil.evaluation.play import TimeUp
-from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
 from splitveil.metrics import Interval
 from splitveil.randomness import SeededSource
 from splitveil.split import Client
+from worlds.evaluations import CONV, PARTS, ROLES, WORLD, timeless
 from worlds.linear_gaussian import world
 
-WORLD = world(side=12, features=24, noise_std=0.2)
-PARTS = {role: WORLD.part(n, 0, role) for role, n in {"auxiliary": 300, "selection": 60, "victims": 90}.items()}
-ROLES = Roles("world", "00", **PARTS, private=WORLD.part(300, 0, "train"), n_classes=2)
-CONV = DecoderAttack("conv", batch=32, plan=Plan(steps=6, check_every=3))
 TINY = Suite(
     "tiny",
     (
@@ -52,11 +47,6 @@ TINY = Suite(
     ),
 )
 RIDGE = Suite("ridge", TINY.trials[:1])
-
-
-def timeless(result: Result) -> Result:
-    """The result without what a clock or a memory gauge said."""
-    return replace(result, attacks=tuple(replace(a, seconds=0.0, peak_memory_mb=None) for a in result.attacks))
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from splitveil import pausing
-from splitveil.attacks import Averaged, Box, DecoderAttack, Probe, Recognition, Ridge, Threat
+from splitveil.attacks import Averaged, Box, Probe, Recognition, Ridge, Threat
 from splitveil.check import RunError
 from splitveil.evaluation import (
     Claims,
     Inquiry,
-    Result,
     Roles,
     Suite,
     TimeUp,
@@ -26,12 +25,8 @@ from splitveil.evaluation import (
 )
 from splitveil.fitting import Plan
 from splitveil.writing import read_tensors
-from worlds.linear_gaussian import world
+from worlds.evaluations import CONV, ROLES, WORLD, timeless
 
-WORLD = world(side=12, features=24, noise_std=0.2)
-PARTS = {role: WORLD.part(n, 0, role) for role, n in {"auxiliary": 300, "selection": 60, "victims": 90}.items()}
-ROLES = Roles("world", "00", **PARTS, private=WORLD.part(300, 0, "train"), n_classes=2)
-CONV = DecoderAttack("conv", batch=32, plan=Plan(steps=6, check_every=3))
 COPY = Trial(CONV, Threat(Box.BLACK))  # of the one before
 SUITE = Suite(
     "tiny",
@@ -44,13 +39,6 @@ SUITE = Suite(
     ),
     inquiries=(Inquiry(Probe(plan=Plan(steps=4, check_every=2)), Threat()),),
 )
-
-
-def timeless(result: Result) -> Result:
-    """The result without what a clock or a memory gauge said."""
-    attacks = tuple(replace(each, seconds=0.0, peak_memory_mb=None) for each in result.attacks)
-    inferences = tuple(replace(each, seconds=0.0, peak_memory_mb=None) for each in result.inferences)
-    return replace(result, attacks=attacks, inferences=inferences)
 
 
 def played_by(out: Path, seeds: tuple[int, ...], then: Callable[[], object] = lambda: None) -> list[str]:

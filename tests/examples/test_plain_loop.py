@@ -1,21 +1,16 @@
-import importlib.util
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "plain_loop.py"
+from worlds.loading import ROOT, load
+
+EXAMPLE = "examples/plain_loop.py"
 
 
 def _example() -> Any:
-    spec = importlib.util.spec_from_file_location("plain_loop", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(EXAMPLE)
 
 
 def test_the_plain_loop_cuts_the_leak_and_keeps_the_classes_apart() -> None:
@@ -41,6 +36,6 @@ def test_what_it_reports_is_of_images_that_trained_nothing() -> None:
 
 
 def test_it_is_short_and_never_touches_the_trainer() -> None:
-    text = EXAMPLE.read_text()
+    text = (ROOT / EXAMPLE).read_text()
     assert "splitveil.training" not in text
     assert len(text.splitlines()) < 80

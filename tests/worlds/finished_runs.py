@@ -1,5 +1,6 @@
-"""Finished runs on smooth images of 8 × 8 pixels: one with noise, one without."""
+"""Finished runs on smooth images of 8 × 8 pixels, one for each mechanism."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ from splitveil.cli.main import run
 MECHANISMS = {"noisy": "[{name: gaussian, std: 0.05}]", "silent": "[]"}
 
 
-def make_runs(root: Path) -> None:
-    """Train them in `root`/noisy and `root`/silent."""
+def make_runs(root: Path, mechanisms: Mapping[str, str] = MECHANISMS) -> None:
+    """Train each in the folder of its name in `root`."""
     rng = np.random.default_rng(0)
     arrays = {}
     for role, n in (("train", 64), ("auxiliary", 200), ("selection", 40), ("victims", 30)):
@@ -20,7 +21,7 @@ def make_runs(root: Path) -> None:
         arrays[f"{role}_images"] = coarse.repeat(4, axis=1).repeat(4, axis=2) // 2 + fine
         arrays[f"{role}_labels"] = np.arange(n) % 4
     np.savez(root / "smooth.npz", **arrays)
-    for name, mechanism in MECHANISMS.items():
+    for name, mechanism in mechanisms.items():
         settings = (f"data.source={root / 'smooth.npz'}", "training.epochs=1", f"mechanism={mechanism}")
         words = [word for each in (*settings, "training.batch_size=16") for word in ("-s", each)]
         with pytest.raises(SystemExit) as stop:

@@ -89,7 +89,7 @@ def play(suite: Suite, scene: Scene, store: Store, seeds: Sequence[int], tell: P
     for i, (seed, each) in enumerate(order):
         outcome = store.get(each, seed)
         was_stored = outcome is not None
-        if outcome is None and (twin := _twin(each)) in outcomes and len(outcomes[twin]) > len(outcomes[each]):
+        if outcome is None and (twin := twin_of(each)) in outcomes and len(outcomes[twin]) > len(outcomes[each]):
             outcome = outcomes[twin][len(outcomes[each])]
             store.put(each, seed, outcome)
         if outcome is None:
@@ -118,7 +118,7 @@ def play_claimed(suite: Suite, scene: Scene, store: Store, seeds: Sequence[int],
 def standing(suite: Suite, store: Store, seeds: Sequence[int]) -> tuple[int, int]:
     """How many are finished, whoever played them, and how many there are; a copy is finished with its original."""
     order = _order(suite, seeds)
-    played = [(_twin(each) if _is_copy(each, suite) else each, seed) for seed, each in order]
+    played = [(twin_of(each) if _is_copy(each, suite) else each, seed) for seed, each in order]
     return sum(store.has(each, seed) for each, seed in played), len(order)
 
 
@@ -134,7 +134,7 @@ def _order(suite: Suite, seeds: Sequence[int]) -> list[tuple[int, Trial | Inquir
     return order + [(seed, each) for seed in seeds for each in suite.inquiries]
 
 
-def _twin(each: Trial | Inquiry) -> Trial | Inquiry:
+def twin_of(each: Trial | Inquiry) -> Trial | Inquiry:
     """The white-box trial that a black box of any number of queries cannot differ from: neither uses the client."""
     threat = each.threat
     if isinstance(each, Trial) and threat.box is Box.BLACK and threat.queries is None:
@@ -143,7 +143,7 @@ def _twin(each: Trial | Inquiry) -> Trial | Inquiry:
 
 
 def _is_copy(each: Trial | Inquiry, suite: Suite) -> bool:
-    return (twin := _twin(each)) is not each and twin in suite.trials
+    return (twin := twin_of(each)) is not each and twin in suite.trials
 
 
 def _run(each: Trial | Inquiry, scene: Scene, store: Store, seed: int, watch: Callable[[Check], None]) -> Outcome:

@@ -9,20 +9,11 @@ from torch import distributed as dist
 from torch import multiprocessing as mp
 
 from references.steps import clouds, make_step
-from splitveil.regularizers import entropy
+from references.surrogates import make
 from splitveil.regularizers.base import Regularizer
 
 DIM, CLASSES, N, STEPS = 5, 3, 24, 6
-MAKERS = {
-    "plain": entropy.plain,
-    "unlabeled": entropy.unlabeled,
-    "kmeans": lambda: entropy.kmeans(n_groups=2),
-    "mixture": lambda: entropy.mixture(n_groups=2),
-    "gated-pooling": lambda: entropy.gated_pooling(hidden=8),
-    "slots": lambda: entropy.slots(n_slots=3, slot_dim=8),
-    "mixture-prior": lambda: entropy.mixture_prior(n_groups=2),
-    "correlated": lambda: entropy.correlated(rank=2),
-}
+NAMES = ("plain", "unlabeled", "kmeans", "mixture", "gated-pooling", "slots", "mixture-prior", "correlated")
 
 
 def _train(regularizer: Regularizer, rank: int, size: int) -> tuple[Tensor, Tensor]:
@@ -50,7 +41,7 @@ def _train(regularizer: Regularizer, rank: int, size: int) -> tuple[Tensor, Tens
 def _rank(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    found = {name: _train(make(), rank, 2) for name, make in MAKERS.items()}
+    found = {name: _train(make(name), rank, 2) for name in NAMES}
     torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -62,9 +53,9 @@ def halves(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, tuple[Ten
     return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(2)]
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_two_halves_are_one_whole(name: str, halves: list[dict[str, tuple[Tensor, Tensor]]]) -> None:
-    penalties, weight = _train(MAKERS[name](), 0, 1)
+    penalties, weight = _train(make(name), 0, 1)
     assert float(penalties.abs().min()) > 0
     for half in halves:
         torch.testing.assert_close(half[name][0], penalties, rtol=0, atol=1e-10)

@@ -1,7 +1,5 @@
 """Every surrogate in the training loop: it is charged, it protects, and a stop leaves no trace."""
 
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,39 +7,20 @@ import pytest
 import torch
 from torch import Tensor
 
+from references.surrogates import MAKERS, make
 from splitveil.mechanisms import Gaussian
 from splitveil.randomness import SeededSource
 from splitveil.regularizers import entropy
-from splitveil.regularizers.base import Regularizer
-from splitveil.regularizers.entropy import KeepAccuracy
 from splitveil.split import Split
 from splitveil.training import Recipe, Term, Trained, Weight, train
 from worlds.small import small_images, small_split
 from worlds.stopping import StopAfter
 
-MAKERS: dict[str, Callable[[], Regularizer]] = {
-    "plain": entropy.plain,
-    "unlabeled": entropy.unlabeled,
-    "kmeans": lambda: entropy.kmeans(n_groups=2),
-    "mixture": lambda: entropy.mixture(n_groups=2),
-    "gated-pooling": lambda: entropy.gated_pooling(hidden=8),
-    "slots": lambda: entropy.slots(n_slots=3, slot_dim=8),
-    "mixture-prior": lambda: entropy.mixture_prior(n_groups=2),
-    "hybrid": lambda: entropy.hybrid(n_groups=2),
-    "correlated": lambda: entropy.correlated(rank=2),
-    "staged": lambda: entropy.staged(at_epoch=2, n_slots=3),
-    "keep-accuracy": lambda: KeepAccuracy(entropy.plain(), floor=0.5),
-    "published": entropy.published,
-    "notes-gated-pooling": entropy.notes_gated_pooling,
-    "notes-slots": lambda: entropy.notes_slots(n_slots=3, silent_calls=2),
-}
 RECIPE = Recipe(epochs=4, batch_size=24, lr=0.05, warmup_epochs=0)
 
 
 def _run(name: str, *, weight: float = 0.5, **options: Any) -> Trained:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the literal presets warn
-        terms = [Term(name, MAKERS[name](), Weight(weight, warmup_epochs=1))]
+    terms = [Term(name, make(name), Weight(weight, warmup_epochs=1))]
     return train(small_split(), small_images(), RECIPE, device="cpu", regularizers=terms, **options)
 
 
