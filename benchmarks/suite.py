@@ -30,9 +30,12 @@ from suite_cells import (
     Cell,
     Client,
     Judge,
+    Prior,
     attack_one,
     bound_one,
+    learn_prior,
     prepare_judge,
+    ready,
     source_of,
     train_one,
     trials,
@@ -42,7 +45,7 @@ from workers import claims, do, launch, run_workers, write
 from splitveil.cli.runs import environment
 from splitveil.data import read
 
-Job = Client | Judge | Bounds | Cell
+Job = Client | Judge | Prior | Bounds | Cell
 
 
 def clients(words: argparse.Namespace) -> list[Client]:
@@ -61,13 +64,15 @@ def jobs(words: argparse.Namespace) -> list[Bounds | Cell]:
 
 
 def open_jobs(words: argparse.Namespace, work: Path) -> list[Job]:
-    """What has no result and no client that failed, after the clients and judges it needs."""
+    """What has no result and no client that failed, after the clients, priors and judges it needs."""
     left = [job for job in jobs(words) if not (words.out / f"{job.slug}.json").exists()]
     left = [job for job in left if not (work / f"{job.client.slug}.failed").exists()]
     needed = {job.client for job in left}
     missing = [client for client in clients(words) if client in needed and not weights(client, work).exists()]  # type: ignore[arg-type]
     judges = [Judge(insider) for insider in (True, False) if left and not _is_trained(Judge(insider), work)]
-    return [*missing, *judges, *left]
+    priors = {prior_of(job) for job in left if isinstance(job, Cell)} - {None}
+    wanted = sorted((each for each in priors if each and not ready(each, work).exists()), key=lambda each: each.slug)
+    return [*missing, *reversed(wanted), *judges, *left]
 
 
 def _is_trained(judge: Judge, work: Path) -> bool:
@@ -88,13 +93,15 @@ def worker(words: argparse.Namespace) -> None:
                 return train_one(data, job, words, work) | facts
             case Judge():
                 return prepare_judge(data, job, words, work) | facts
+            case Prior():
+                return learn_prior(data, job, words, work) | facts
             case Bounds():
                 return bound_one(data, job, words, work) | facts
             case Cell():
                 return attack_one(data, job, words, work) | facts
 
     def is_ready(job: Job) -> bool:
-        if isinstance(job, Client | Judge):
+        if isinstance(job, Client | Judge | Prior):
             return True
         judged = all(_is_trained(Judge(insider), work) for insider in (True, False))
         is_trained = weights(job.client, work).exists()  # type: ignore[arg-type]
@@ -110,11 +117,14 @@ def is_prepared(cell: Cell, words: argparse.Namespace, work: Path) -> bool:
     """Whether what this cell shares with others is there, or its own to make."""
     if (source := source_of(cell.each)) is not None:
         return (words.out / f"{Cell(cell.client, source).slug}.json").exists()
-    kind = PRIORS.get(cell.each.attack.name)
-    if kind is None or any(work.glob(f"prior-{kind}-*.fit")):
-        return True
-    makers = [job for job in jobs(words) if isinstance(job, Cell) and job.each.attack.name == cell.each.attack.name]
-    return cell == makers[0] or (work / f"{makers[0].slug}.failed").exists()
+    prior = prior_of(cell)
+    return prior is None or ready(prior, work).exists() or (work / f"{prior.slug}.failed").exists()
+
+
+def prior_of(cell: Cell) -> Prior | None:
+    """What it shares with the same attack on other clients."""
+    attack = cell.each.attack
+    return Prior(attack, cell.client.seed) if attack.name in PRIORS else None  # type: ignore[arg-type]
 
 
 def command_line() -> str:

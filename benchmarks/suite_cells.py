@@ -13,7 +13,17 @@ import numpy as np
 from ladder_cells import head_weights, make_split, train_client, weights
 from safetensors.torch import load_file
 
-from splitveil.attacks import Attack, Recognition, Ridge, Threat
+from splitveil.attacks import (
+    Attack,
+    DiffusionAttack,
+    GeneratorAttack,
+    Recognition,
+    Ridge,
+    Threat,
+    grant,
+    oracle_of,
+)
+from splitveil.attacks.base import Course
 from splitveil.bounds import Bound, bounds_of
 from splitveil.data import ImageSet
 from splitveil.evaluation import Inquiry, Suite, Trial, evaluate, full
@@ -30,12 +40,23 @@ KINDS = ("noise", "surrogate", "adversary")
 RELEASES = (1, 16)  # of one input, that the bounds are for
 COUNTS = ("steps", "samples", "restarts", "n_tuned")
 SEARCHES = ("diffusion", "generator-latent", "optimization-dip")  # that take long for each victim
-PRIORS = {"diffusion": "denoiser", "generator-latent": "generator"}  # attacks whose prior all clients share
-FIRST = (  # of `full`: every kind of attack before its variants, what is quick before what is not
+PRIORS = ("diffusion", "generator-latent")  # attacks whose prior all clients share
+FIRST = (  # of `full`: what answers most, and of that what takes longest, so that nothing long is begun at the end
+    "decoder-unet-long--white-box-insider",
+    "generator-decoder--white-box-outsider",
+    "decoder-unet--white-box-insider",
+    "shadow-head--query-free-outsider-head-known",
+    "shadow--query-free-outsider",
+    "diffusion--white-box-outsider",
+    "generator-latent--white-box-outsider",
     "decoder-residual--white-box-insider",
     "decoder-residual--white-box-outsider",
-    "decoder-residual--black-box-outsider",
     "decoder-residual-mean16--white-box-outsider-16-releases",
+    "optimization-decoder--white-box-outsider",
+    "optimization-dip--white-box-outsider",
+    "decoder-unet-mean16--white-box-insider-16-releases",
+    "diffusion--white-box-outsider-16-releases",
+    "decoder-residual--black-box-outsider",
     "ridge--white-box-outsider",
     "ridge--white-box-insider",
     "ridge-mean16--white-box-outsider-16-releases",
@@ -44,23 +65,13 @@ FIRST = (  # of `full`: every kind of attack before its variants, what is quick 
     "label-probe-mlp--white-box-outsider",
     "optimization-likelihood--white-box-outsider",
     "optimization-tv--white-box-outsider",
-    "optimization-dip--white-box-outsider",
-    "decoder-conv--white-box-insider",
     "decoder-residual--black-box-4096-outsider",
     "decoder-residual--black-box-1024-outsider",
     "decoder-residual--black-box-128-outsider",
-    "diffusion--white-box-outsider",
-    "decoder-unet--white-box-insider",
-    "optimization-decoder--white-box-outsider",
-    "generator-decoder--white-box-outsider",
-    "generator-latent--white-box-outsider",
-    "shadow-head--query-free-outsider-head-known",
-    "shadow--query-free-outsider",
-    "decoder-unet-long--white-box-insider",
-    "decoder-residual-label--white-box-outsider-label-known",
-    "diffusion--white-box-outsider-16-releases",
+    "decoder-conv--white-box-insider",
     "optimization-decoder--white-box-outsider-16-releases",
-    "decoder-unet-mean16--white-box-insider-16-releases",
+    "decoder-residual-mean64--white-box-outsider-64-releases",
+    "decoder-unet--white-box-outsider",
 )
 S = TypeVar("S")
 
@@ -87,6 +98,18 @@ class Judge:
     @property
     def slug(self) -> str:
         return f"judge-{'insider' if self.insider else 'outsider'}"
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What an attack learns of images alone; the same for all clients."""
+
+    attack: DiffusionAttack | GeneratorAttack
+    seed: int
+
+    @property
+    def slug(self) -> str:
+        return f"prior-{self.attack.name}-seed{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -135,6 +158,8 @@ def shortened(settings: S, steps: int | None) -> S:
             changes["check_every"] = min(value, max(1, steps // 2))
         elif isinstance(value, Plan | Attack):
             changes[field.name] = shortened(value, steps)
+        elif field.name == "plan" and value is None:
+            changes["plan"] = Plan(steps=steps, check_every=max(1, steps // 2))
     return replace(settings, **changes)  # type: ignore[type-var]
 
 
@@ -162,6 +187,22 @@ def prepare_judge(data: ImageSet, judge: Judge, words: argparse.Namespace, work:
     """Train a judge, to be found by every cell."""
     Judges(_recognition(words), roles_of(data), work).prepare(insider=judge.insider)
     return {"judge": judge.slug}
+
+
+def learn_prior(data: ImageSet, prior: Prior, words: argparse.Namespace, work: Path) -> dict[str, Any]:
+    """Learn what an attack knows of images, to be found by every cell: a client that is not trained will do."""
+    split = make_split(data, Client("noise", words.std, prior.seed))  # type: ignore[arg-type]
+    oracle = oracle_of(split.client.eval().to(words.device))
+    known = grant(Threat(), oracle=oracle, auxiliary=data.auxiliary, selection=data.selection, n_classes=data.n_classes)
+    fitted = prior.attack.prior(known, Course(prior.seed, state=work / f"{prior.slug}.fit"))
+    ready(prior, work).touch()
+    facts = {"steps": fitted.checks[-1].step, "seconds": fitted.checks[-1].seconds, "score": fitted.best.score}
+    return {"prior": prior.attack.name, "seed": prior.seed, "still_falling": fitted.still_falling} | facts
+
+
+def ready(prior: Prior, work: Path) -> Path:
+    """What is there when a prior is learned."""
+    return work / f"{prior.slug}.ready"
 
 
 def opened(data: ImageSet, client: Client, words: argparse.Namespace, work: Path) -> Split:

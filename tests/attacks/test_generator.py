@@ -150,7 +150,8 @@ def test_a_critic_that_tells_nothing_pulls_at_nothing():
 def test_the_critic_s_loss_is_the_difference_of_means_and_the_penalty_on_its_slope():
     slope = torch.tensor([3.0, 4.0]).reshape(1, 2, 1)
     real, painted = (torch.rand(6, 1, 2, 1, generator=stream(k)) for k in (0, 1))
-    charge = wasserstein(lambda x: (x * slope).sum((1, 2, 3)), real, painted, SeededSource(0))
+    judge, slopes = (lambda x: (x * slope).sum((1, 2, 3))), slope.expand_as
+    charge = wasserstein(judge, slopes, real, painted, SeededSource(0))
     wanted = ((painted - real).mean(0) * slope).sum() + 10 * (5 - 1) ** 2
     torch.testing.assert_close(charge, wanted)
 
@@ -195,6 +196,20 @@ def test_any_image_size(shape):
     assert painted.shape == (2, *shape)
     assert 0 <= painted.min() <= painted.max() <= 1
     assert critic(painted).shape == (2,)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 9, 14)])
+def test_a_critic_s_slope_is_its_gradient_and_trains_like_it(shape):
+    torch.manual_seed(0)
+    critic = Critic(shape, width=4).double()
+    x = torch.rand(3, *shape, dtype=torch.float64, requires_grad=True)
+    (wanted,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
+    found = critic.slope(x)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-14)
+    weights = [weight for name, weight in critic.named_parameters() if name.endswith("weight")]
+    penalties = ((slope.flatten(1).norm(dim=1) - 1).square().mean() for slope in (found, wanted))
+    for own, reference in zip(*(torch.autograd.grad(each, weights) for each in penalties), strict=True):
+        torch.testing.assert_close(own, reference, rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize("attack", [LATENT, FED], ids=lambda attack: attack.name)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from splitveil.networks.generator import Critic
+from splitveil.networks.generator import Critic, Slope
 from splitveil.randomness import NoiseSource
 from splitveil.types import Images
 
@@ -30,6 +30,7 @@ KINDS = ("weight", "first", "second")
 SCALES = (1, 2, 4)  # pixels that are averaged, along each side
 
 Judge = Callable[[Images], Tensor]
+Slopes = Callable[[Images], Images]
 
 
 @final
@@ -39,7 +40,7 @@ class Duel(nn.Module):
     def __init__(self, generator: nn.Module, critic: Critic, *, lr: float) -> None:
         super().__init__()
         self.generator = generator
-        self._critic = [critic]  # in a list: its weights are not ours to fit
+        self._critic = [critic, Slope(critic)]  # in a list: their weights are not ours to fit
         self._lr = lr
         self._names = [name for name, _ in critic.named_parameters()]
         for i, weight in enumerate(critic.parameters()):
@@ -74,7 +75,7 @@ class Duel(nn.Module):
         """One Adam step of the critic."""
         weights = [weight.detach().requires_grad_() for weight in self._tensors("weight")]
         with torch.autocast(real.device.type, enabled=False):  # a slope's slope wants its digits
-            charge = wasserstein(self._judge(weights), real, painted.detach(), source)
+            charge = wasserstein(self._judge(weights), self._slopes(weights), real, painted.detach(), source)
         self._move(torch.autograd.grad(charge, weights))
 
     @torch.no_grad()
@@ -100,13 +101,17 @@ class Duel(nn.Module):
 
         return judge
 
+    def _slopes(self, weights: list[Tensor]) -> Slopes:
+        """The gradient of what `_judge` judges: spread cancels."""
+        named = {f"critic.{name}": weight for name, weight in zip(self._names, weights, strict=True)}
+        mean, spread = self.get_buffer("mean"), self.get_buffer("spread")
+        return lambda x: functional_call(self._critic[1], named, ((x - mean) / spread,))
 
-def wasserstein(judge: Judge, real: Images, painted: Images, source: NoiseSource) -> Tensor:
-    """The critic's loss: how little better it finds real images, and the gradient penalty."""
+
+def wasserstein(judge: Judge, slopes: Slopes, real: Images, painted: Images, source: NoiseSource) -> Tensor:
+    """The critic's loss: how little better it finds real images, and the penalty on its slopes."""
     share = source.uniform((len(real), 1, 1, 1), device=real.device)
-    between = torch.lerp(painted, real, share).requires_grad_()
-    (slope,) = torch.autograd.grad(judge(between).sum(), between, create_graph=True)
-    steepness = slope.flatten(1).norm(dim=1)
+    steepness = slopes(torch.lerp(painted, real, share)).flatten(1).norm(dim=1)
     charge: Tensor = judge(painted).mean() - judge(real).mean() + PENALTY * (steepness - 1).square().mean()
     return charge
 

@@ -80,7 +80,7 @@ class DiffusionAttack(Attack):
         seed = course.seed
         selection = known.selection.first(N_SCORED, source=SeededSource(seed, "selection"))
         own = known.pairs.first(N_OWN, source=SeededSource(seed, "own"))
-        fitted = self.learn(known, selection.x, course)
+        fitted = self.prior(known, course)
         assert isinstance(fitted.network, Denoiser)
         channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=1, seed=seed)
         sampler = Sampler(fitted.network, channel, self.steps, self.churn, seed)
@@ -90,6 +90,12 @@ class DiffusionAttack(Attack):
         tuned = Pairs(selection.x[: self.n_tuned], Seen(selection.seen.z_sent[:, : self.n_tuned]))
         sampled = self._tune(sampler, tuned, fitted, course)
         return keeping(sampled, course.state, each=sampler.inputs_at_once(self.samples))
+
+    def prior(self, known: Knowledge, course: Course) -> Fitted:
+        """What `learn` learns, scored on selection images."""
+        assert known.selection is not None
+        selection = known.selection.first(N_SCORED, source=SeededSource(course.seed, "selection"))
+        return self.learn(known, selection.x, course)
 
     def learn(self, known: Knowledge, selection: Images, course: Course) -> Fitted:
         """A denoiser fitted on the auxiliary images, the same for every client: beside the fit, it is fitted once."""

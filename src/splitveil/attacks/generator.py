@@ -97,6 +97,11 @@ class GeneratorAttack(Attack):
     def _fit(self, known: Knowledge, course: Course) -> Inverter:
         return self._fed(known, course) if self.mode == "decoder" else self._searched(known, course)
 
+    def prior(self, known: Knowledge, course: Course) -> Fitted:
+        """What `learn` learns, scored on selection images."""
+        assert known.selection is not None
+        return self.learn(known, some(known.selection, N_OWN, seed=course.seed).x, course)
+
     def learn(self, known: Knowledge, real: Images, course: Course) -> Fitted:
         """A generator of images like the auxiliary ones, the same for every client: beside the fit, it is fitted once.
 
@@ -129,6 +134,7 @@ class GeneratorAttack(Attack):
         plan = replace(self.plan or PLANS["latent"], momentum=0.0)
         facts = ("scales", self.latent, self.width, self.batch, self.rounds, plan, self.critic_lr, seed)
         place = shared(course.state, kind="generator", facts=facts, learned_from=part, scored_on=real)
+        plan = replace(plan, channels_last=device.type == "cuda")
         run = partial(fit, duel, loss=loss, score=score, plan=plan, progress=course.watch)
         return learned_once(course.state, place, lambda state: run(state=state))
 
@@ -137,7 +143,7 @@ class GeneratorAttack(Attack):
         seed = course.seed
         own = some(known.pairs, N_OWN, seed=derive(seed, "own"))
         selection = some(known.selection, self.n_tuned, seed=seed)
-        fitted = self.learn(known, some(known.selection, N_OWN, seed=seed).x, course)
+        fitted = self.prior(known, course)
         channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=1, seed=seed)
         searched = self._latent_search(fitted, channel, own, selection, course)
         latent = keeping(searched, beside(course.state, "latent"), each=searched.inputs_at_once(own.seen))
@@ -169,6 +175,7 @@ class GeneratorAttack(Attack):
     def _fed(self, known: Knowledge, course: Course) -> Inverter:
         assert known.pairs is not None and known.selection is not None  # noqa: PT018
         pairs, seed = known.pairs, course.seed
+        on_gpu = pairs.device.type == "cuda"
         own = pairs.first(N_OWN, source=SeededSource(seed, "own"))
         selection = known.selection.first(N_OWN, source=SeededSource(seed, "selection"))
         duel = self._feeder(own, seed)
@@ -189,7 +196,7 @@ class GeneratorAttack(Attack):
             duel,
             loss=loss,
             score=lambda network: mse(selection.x, _feed(network, selection.seen)).mean(),
-            plan=replace(self.plan or PLANS["decoder"], bfloat16=pairs.device.type == "cuda"),
+            plan=replace(self.plan or PLANS["decoder"], bfloat16=on_gpu, channels_last=on_gpu),
             progress=course.watch,
             state=course.state,
         )

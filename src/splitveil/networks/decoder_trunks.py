@@ -35,10 +35,10 @@ def doublings(size: tuple[int, int], image_size: tuple[int, int]) -> int:
 
 
 def resize(h: Tensor, size: tuple[int, int]) -> Tensor:
-    """`h` at `size`; itself if it has that size already."""
+    """`h` at `size` and in its own precision, which autocast would raise; itself if it has that size already."""
     if tuple(h.shape[-2:]) == size:
         return h
-    return F.interpolate(h, size=size, mode="bilinear", align_corners=False)
+    return F.interpolate(h, size=size, mode="bilinear", align_corners=False).to(h.dtype)
 
 
 class ConvTrunk(nn.Module):

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from splitveil.networks.norm import GroupNorm
 from splitveil.types import Images
 
 LEVELS = 3  # resolutions, each half of the one before
@@ -77,8 +78,8 @@ class Denoiser(nn.Module):
         low = F.avg_pool2d(d1, 2)
         for layer in self.low:
             low = layer(low, code)
-        u1 = self.up1(torch.cat([F.interpolate(low, scale_factor=2.0), d1], 1), code)
-        u0 = self.up0(torch.cat([F.interpolate(u1, scale_factor=2.0), d0], 1), code)
+        u1 = self.up1(torch.cat([_double(low), d1], 1), code)
+        u0 = self.up0(torch.cat([_double(u1), d0], 1), code)
         painted: Tensor = self.last(u0)
         return painted[..., :height, :width]
 
@@ -122,5 +123,11 @@ class Attention(nn.Module):
         return added
 
 
-def _norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(math.gcd(GROUPS, channels), channels)
+def _norm(channels: int) -> GroupNorm:
+    return GroupNorm(math.gcd(GROUPS, channels), channels)
+
+
+def _double(h: Tensor) -> Tensor:
+    """Each number four times. Autocast would have float32 copied, where copies are exact anyway."""
+    with torch.autocast(h.device.type, enabled=False):
+        return F.interpolate(h, scale_factor=2.0)

@@ -3,6 +3,7 @@
     generator   u ~ N(0, I) → σ(m + B u + N(u))
                 N: linear → w·4 channels at H/8 → (double, conv, norm, ReLU) × 3 → conv
     critic      conv → (conv, halve) × 3 → linear → one number; no norms, so that its slope per image means something
+    slope       Wᵀ(lean · …(halveᵀ …)): the critic's gradient, layer by layer in reverse
 
 m and B begin as mean and principal components of the attacker's own images, as logits, and N's last layer as zero: the
 generator begins as the Gaussian that fits them best, in the directions that u has room for, and learns what they are
@@ -20,12 +21,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from splitveil.networks.norm import GroupNorm
 from splitveil.types import Images
 
 DOUBLINGS = 3
 GROUPS = 8
+LEAN = 0.2  # slope of a unit that is off
 EDGE = 0.02  # images are kept this far from 0 and 1, where a logit is infinite
 Latent = Float[Tensor, "batch latent"]
+Picture = Float[Tensor, "batch channel height width"]
 
 
 @final
@@ -75,9 +79,7 @@ def _components(x: Float[Tensor, "image pixel"]) -> Float[Tensor, "pixel compone
 
 def _up(inputs: int, outputs: int) -> nn.Sequential:
     conv = nn.Conv2d(inputs, outputs, 3, padding=1)
-    return nn.Sequential(
-        nn.Upsample(scale_factor=2.0), conv, nn.GroupNorm(math.gcd(GROUPS, outputs), outputs), nn.ReLU()
-    )
+    return nn.Sequential(nn.Upsample(scale_factor=2.0), conv, GroupNorm(math.gcd(GROUPS, outputs), outputs), nn.ReLU())
 
 
 @final
@@ -93,9 +95,45 @@ class Critic(nn.Module):
         places = [-(-side // 2**DOUBLINGS) for side in size]
         self.last = nn.Linear(widths[-1] * places[0] * places[1], 1)
 
-    def forward(self, x: Float[Tensor, "batch channel height width"]) -> Float[Tensor, " batch"]:
-        h = F.leaky_relu(self.first(x), 0.2)
+    def forward(self, x: Picture) -> Float[Tensor, " batch"]:
+        h = F.leaky_relu(self.first(x), LEAN)
         for down in self.downs:
-            h = F.avg_pool2d(F.leaky_relu(down(h), 0.2), 2, ceil_mode=True)
+            h = F.avg_pool2d(F.leaky_relu(down(h), LEAN), 2, ceil_mode=True)
         judged: Tensor = self.last(h.flatten(1))
         return judged[:, 0]
+
+    def slope(self, x: Picture) -> Picture:
+        """The gradient of each judgment in its image, written out.
+
+        Trained through autograd's gradient of a gradient, a convolution's kernels would be as large as the image.
+        """
+        h, leans = x, []
+        for conv in (self.first, *self.downs):
+            h = conv(h)
+            leans.append(torch.full_like(h, LEAN).masked_fill_(h > 0, 1.0))
+            h = F.leaky_relu(h, LEAN)
+            h = h if conv is self.first else F.avg_pool2d(h, 2, ceil_mode=True)
+        back = self.last.weight.reshape(1, *h.shape[1:]).expand_as(h)
+        for down, lean in zip(reversed(self.downs), reversed(leans), strict=False):
+            assert isinstance(down, nn.Conv2d)
+            back = F.conv_transpose2d(_unpool(back, lean.shape[2:]) * lean, down.weight, padding=1)
+        return F.conv_transpose2d(back * leans[0], self.first.weight, padding=1)
+
+
+@final
+class Slope(nn.Module):
+    """A critic's slope, as a network with the critic's weights."""
+
+    def __init__(self, critic: Critic) -> None:
+        super().__init__()
+        self.critic = critic
+
+    def forward(self, x: Picture) -> Picture:
+        return self.critic.slope(x)
+
+
+def _unpool(back: Tensor, size: torch.Size) -> Tensor:
+    """The transpose of halving a map of this size by means: a window's share goes to each number it has."""
+    rows, columns = (torch.arange(0, side, 2, device=back.device).neg().add(side).clamp(max=2) for side in size)
+    shares = back / (rows[:, None] * columns)
+    return F.interpolate(shares, scale_factor=2.0)[..., : size[0], : size[1]]
