@@ -17,32 +17,35 @@ from typing import Any
 import torch
 from ladder_cells import pack, unpack, weights
 from measuring import publish
-from suite_cells import KINDS, Client, opened, train_one
+from suite_networks import KINDS, Client, opened, train_one
+from torch import nn
 
 from splitveil.bounds import bounds_of
 from splitveil.cli.runs import environment
 from splitveil.data import ImageSet, read
 from splitveil.evaluation import Claims, evaluate, prepare, suite_named, take_part
-from splitveil.split import Split
+from splitveil.split import Client as SplitClient
 
 MOST_SECONDS = 600.0
 RELEASES = 16  # the most that `standard` averages
 
 
-def measure(words: argparse.Namespace, split: Split, data: ImageSet, place: Path) -> dict[str, Any]:
+def measure(
+    words: argparse.Namespace, client: SplitClient, head: nn.Module | None, data: ImageSet, place: Path
+) -> dict[str, Any]:
     """Play the suite among the workers, this process one of them, and say what it took."""
     began = time.monotonic()
-    bounds = bounds_of(split.client, data, releases=(1, RELEASES))
+    bounds = bounds_of(client, data, releases=(1, RELEASES))
     claims = Claims(place)
     claims.clear()
-    prepare(split.client, words.suite, data, out=place, head=split.server)
+    prepare(client, words.suite, data, out=place, head=head)
     before = time.monotonic() - began
     others = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--helper"]) for _ in range(words.workers - 1)]
-    take_part(split.client, words.suite, data, out=place, head=split.server)
+    take_part(client, words.suite, data, out=place, head=head)
     for each in others:
         each.wait()
     claims.close()
-    result = evaluate(split.client, words.suite, data, out=place, bounds=bounds, head=split.server, keep_priors=True)
+    result = evaluate(client, words.suite, data, out=place, bounds=bounds, head=head, keep_priors=True)
     seconds = time.monotonic() - began
     return {
         "suite": words.suite,
@@ -79,13 +82,13 @@ def main() -> None:
     data, client = unpack(kept).to(words.device), Client(words.client, words.std, 0)
     if not weights(client, words.work).exists():  # type: ignore[arg-type]
         train_one(data, client, words, words.work)
-    split, place = opened(data, client, words, words.work), words.work / client.slug
+    place, (half, head) = words.work / client.slug, opened(data, client, words, words.work)
     if words.helper:
-        take_part(split.client, words.suite, data, out=place, head=split.server)
+        take_part(half, words.suite, data, out=place, head=head)
         return
     if place.exists() and any(place.iterdir()):
         sys.exit(f"{place} holds work that would not be timed; name another --work")
-    found = measure(words, split, data, place)
+    found = measure(words, half, head, data, place)
     command = f"python benchmarks/standard.py DATA --device {words.device} --workers {words.workers}"
     publish({"command": command, "most_seconds": MOST_SECONDS, **found, "environment": environment()}, words.out)
     sys.exit(suite_named(words.suite).name == "standard" and found["seconds"] > MOST_SECONDS)

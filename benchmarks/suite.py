@@ -5,11 +5,12 @@
 
 DATA is the folder that holds CIFAR-10 (or any name or file that `splitveil data check` reads). The clients share one
 network, one noise and one recipe: `noise` is charged for nothing, `surrogate` by --surrogate, `adversary` −w·log MSE
-of a live decoder. They are trained once and kept in --work, as are fits in flight: the same command goes on where the
-time budget ended it. Cells that exist are skipped, the most informative come first, and what is left over is printed
-as "not measured". Attacks that take long for each victim are scored on the first --searched of them, and "of 1st" is
-every attack's error on these. Judged are the flags that one attack, the client's bounds or two rows can show; no
-undefended client is among the three, and one seed shows no instability.
+of a live decoder. They are trained once and kept beside the cells, with the judges; fits in flight, priors and the
+servers' halves are kept in --work: the same command goes on where the time budget ended it. Cells that exist are
+skipped, the most informative come first, and what is left over is printed as "not measured". Attacks that take long for
+each victim are scored on the first --searched of them, and "of 1st" is every attack's error on these. Judged are the
+flags that one attack, the client's bounds or two rows can show; no undefended client is among the three, and one seed
+shows no instability.
 """
 
 import argparse
@@ -23,22 +24,18 @@ from typing import Any
 
 import torch
 from ladder_cells import pack, unpack, weights
-from suite_cells import (
+from suite_cells import PRIORS, Bounds, Cell, attack_one, bound_one, source_of, trials
+from suite_networks import (
     KINDS,
-    PRIORS,
-    Bounds,
-    Cell,
     Client,
     Judge,
     Prior,
-    attack_one,
-    bound_one,
+    keep_networks,
     learn_prior,
     prepare_judge,
     ready,
-    source_of,
+    take_networks,
     train_one,
-    trials,
 )
 from workers import claims, do, launch, run_workers, write
 
@@ -236,11 +233,13 @@ def run(words: argparse.Namespace) -> None:
     words.out.mkdir(parents=True, exist_ok=True)
     work = Path(words.work)
     work.mkdir(parents=True, exist_ok=True)
-    if not (work / "data.npz").exists():
-        pack(read(words.data), work / "data.npz")
-    print(f"data read, {words.deadline - time.time():.0f} s left", flush=True)
     if words.workers:
+        if not (work / "data.npz").exists():
+            pack(read(words.data), work / "data.npz")
+        take_networks(words, work)
+        print(f"data read, {words.deadline - time.time():.0f} s left", flush=True)
         run_workers(__file__, words)
+        keep_networks(words, work)
     rows, told = table(words), about(words)
     facts = {"command": command_line(), "clients": told, "rows": rows, "environment": environment()}
     write(words.out / "table.json", facts)
