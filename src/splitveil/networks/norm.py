@@ -2,8 +2,8 @@
 
     y_c = (h_c − mean_g) / √(var_g + ε) · γ_c + β_c,        mean and variance over places and the channels of c's group
 
-Torch's own turns such a map around in memory and back, and autocast has it work in float32: on a GPU that takes longer
-than the convolutions between two norms. This one keeps order and precision of the map; its sums are float32.
+Torch's own turns such a map around in memory and back on a GPU, and autocast has it work in float32. This one keeps
+order and precision of the map; its sums are float32. `benchmarks/priors.py` compares the two.
 """
 
 from typing import final
