@@ -7,17 +7,19 @@ import torch
 from torch import Tensor
 
 from splitveil import fitting
-from splitveil.attacks import DiffusionAttack, Knowledge, Seen, Threat, diffusion, grant, oracle_of
+from splitveil.attacks import DiffusionAttack, Knowledge, Ridge, Seen, Threat, diffusion, grant, oracle_of
 from splitveil.attacks.adversarial import distance_over_scales, energy_distance
 from splitveil.attacks.base import Course
 from splitveil.attacks.channel import channel_of
 from splitveil.attacks.diffusion import Sampler
 from splitveil.check import UsageError
 from splitveil.fitting import Plan
+from splitveil.mechanisms import Chain, Dropout, Gaussian
 from splitveil.metrics import interval, mse
 from splitveil.networks.denoiser import Denoiser
 from splitveil.randomness import SeededSource, stream
-from worlds.linear_gaussian import LinearGaussian, white, world
+from splitveil.split import Client
+from worlds.linear_gaussian import LinearGaussian, Matrix, white, world
 
 WORLD = world()
 PLAN = Plan(steps=250, lr=4e-3, warmup=20, ema=0.98, check_every=50)
@@ -106,6 +108,25 @@ def test_the_attack_is_above_the_optimum_and_near_it(fitted, monkeypatch):
     found, best = mse(x, QUICK.fit(known, seed=0)(seen)), mse(x, WORLD.best_attack(seen))
     assert interval(found - best).high >= 0
     assert found.mean() < 1.2 * best.mean()
+
+
+@pytest.mark.parametrize("mechanism", [Chain([Dropout(rate=0.3), Gaussian(std=0.05)]), Dropout(rate=0.3)])
+def test_it_expects_what_may_be_dropped(mechanism, monkeypatch):
+    """Below least squares, which cannot know what was dropped of one input."""
+    wide = world(features=32, noise_std=0.1)
+    exact = as_if_fitted(wide)
+    monkeypatch.setattr(DiffusionAttack, "learn", lambda *arguments: exact)
+    client = Client(Matrix(wide.matrix), mechanism)
+    parts = {"auxiliary": wide.part(2000, 0, "auxiliary"), "selection": wide.part(300, 0, "selection")}
+    known, x = grant(Threat(), oracle=oracle_of(client), **parts), wide.part(100, 0, "victims").images()
+    seen = Seen(oracle_of(client).release(x, source=SeededSource(1)))
+    found, affine = (mse(x, attack.fit(known, seed=0)(seen)).mean() for attack in (QUICK, Ridge()))
+    assert found < 0.9 * affine
+
+
+def as_if_fitted(this: LinearGaussian) -> fitting.Fitted:
+    """As if the best denoiser had been fitted."""
+    return fitting.Fitted(Exact(this), (fitting.Check(1, 0.0, 0.0, 0.0),), "plateau", still_falling=False)
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 9, 14)])

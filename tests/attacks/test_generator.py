@@ -26,10 +26,12 @@ from splitveil.attacks.latent import Calibrated
 from splitveil.attacks.refinement import some
 from splitveil.data import fashion
 from splitveil.fitting import Fitted, Plan
+from splitveil.mechanisms import Chain, Dropout, Gaussian
 from splitveil.metrics import interval, mse
 from splitveil.networks.generator import Critic, Generator
 from splitveil.randomness import SeededSource, stream
-from worlds.linear_gaussian import white, world
+from splitveil.split import Client
+from worlds.linear_gaussian import Matrix, white, world
 
 WORLD = world()
 PLAN = Plan(steps=100, lr=1e-3, warmup=20, ema=0.98, check_every=50, patience=50)
@@ -113,6 +115,35 @@ def test_a_latent_search_is_above_the_optimum_and_near_it(learned, monkeypatch):
     found, best = attacked(LATENT)
     assert interval(found - best).high >= 0
     assert found.mean() < 1.1 * best.mean()
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("generator")  # all look at one trained prior
+def test_the_search_itself_finds_images(learned, monkeypatch):
+    """Before it is mixed with least squares, which is the optimum in this world whatever the generator paints."""
+    monkeypatch.setattr(GeneratorAttack, "learn", lambda *arguments: learned)
+    x = WORLD.part(200, 0, "victims").images()
+    seen = Seen(oracle_of(WORLD.client()).release(x, source=SeededSource(1)))
+    inverter = LATENT.fit(held(), seed=0)
+    calibrated = inverter.search.begin.decoder
+    latent, affine = (mse(x, each(seen)).mean() for each in calibrated._inverters)
+    assert latent < 0.85 * WORLD.prior_mse
+    assert affine < latent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", [Chain([Dropout(rate=0.3), Gaussian(std=0.05)]), Dropout(rate=0.3)])
+def test_it_expects_what_may_be_dropped(mechanism, learned, monkeypatch):
+    """Below least squares, which cannot know what was dropped of one input."""
+    monkeypatch.setattr(GeneratorAttack, "learn", lambda *arguments: learned)
+    wide = world(features=32, noise_std=0.1)
+    client = Client(Matrix(wide.matrix), mechanism)
+    parts = {"auxiliary": wide.part(2000, 0, "auxiliary"), "selection": wide.part(300, 0, "selection")}
+    known = grant(Threat(), oracle=oracle_of(client), **parts)
+    x = wide.part(200, 0, "victims").images()
+    seen = Seen(oracle_of(client).release(x, source=SeededSource(1)))
+    found, affine = (mse(x, attack.fit(known, seed=0)(seen)).mean() for attack in (LATENT, Ridge()))
+    assert found < 0.9 * affine
 
 
 def test_a_fed_generator_is_above_the_optimum_and_near_it():

@@ -63,6 +63,17 @@ def test_it_ends_near_the_optimum_wherever_it_starts(start):
     assert found.mean() <= 1.08 * best.mean()
 
 
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 14)])
+def test_every_canvas_begins_with_its_base(shape):
+    """So that "no step at all" is the beginning itself, black and white pixels included."""
+    base = torch.rand(5, *shape, generator=stream(0, "base")).sub(0.3).clamp(0, 1)
+    images = torch.rand(50, *shape, generator=stream(0, "images"))
+    network = network_canvas(shape, width=4, seed=0, device=base.device)
+    for canvas in (network, gaussian_canvas(images), PixelCanvas(shape)):
+        torch.testing.assert_close(canvas.paint(base, torch.zeros(5, canvas.size)), base, rtol=0, atol=1e-6)
+    assert (network.paint(base, 0.1 * torch.randn(5, network.size, generator=stream(0, "v"))) - base).abs().max() > 0.01
+
+
 @pytest.mark.parametrize("prior", ["tv", "deep-image-prior"])
 @pytest.mark.parametrize("loss", ["likelihood", "features"])
 def test_other_priors_stay_above_the_optimum_and_below_the_mean_image(prior, loss):

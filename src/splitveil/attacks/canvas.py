@@ -2,7 +2,8 @@
 
     pixels      x̂ = base + v, kept in [0, 1]            prior: total variation Σ √(∇_h² + ∇_v² + ε), or none
     Gaussian    x̂ = base + S^½ v                        prior: ‖v‖²/2, i.e. x̂ ~ N(base, S); S of auxiliary images
-    network     x̂ = σ(net_{θ₀+v}(n) + logit base)       prior: the untrained network itself (and when one stops)
+    network     x̂ = base + σ(l + net_{θ₀+v}(n) − net_{θ₀}(n)) − σ(l),  l = logit base
+                                                        prior: the untrained network itself (and when one stops)
 
 In the Gaussian's whitened coordinates every direction has the same scale, so few steps go far, and where f is linear
 the minimum is the posterior mean. S is kept as U diag(λ) Uᵀ + ρ (I − UUᵀ): principal components, the rest alike.
@@ -51,7 +52,7 @@ class Canvas(ABC):
 
     @abstractmethod
     def paint(self, base: Images, v: Moved) -> Images:
-        """The images; v = 0 gives `base`, or an untrained network's view of it."""
+        """The images; v = 0 gives `base`."""
 
     @abstractmethod
     def charge(self, x: Images, v: Moved) -> Energy:
@@ -126,6 +127,7 @@ class NetworkCanvas(Canvas):
     network: Untrained
     origin: Float[Tensor, "1 number"]
     seed_map: Float[Tensor, "1 feature rows columns"]
+    still: Float[Tensor, "1 channel height width"]  # what the untrained one paints
 
     is_averaged = True
 
@@ -138,7 +140,9 @@ class NetworkCanvas(Canvas):
         return self.network.n_held + super().n_held
 
     def paint(self, base: Images, v: Moved) -> Images:
-        return torch.sigmoid(self.network(self.seed_map, self.origin + v) + base.clamp(EDGE, 1 - EDGE).logit())
+        logits = base.clamp(EDGE, 1 - EDGE).logit()
+        moved = self.network(self.seed_map, self.origin + v) - self.still
+        return base + torch.sigmoid(logits + moved) - torch.sigmoid(logits)
 
     def charge(self, x: Images, v: Moved) -> Energy:
         return x.new_zeros(len(x))
@@ -170,7 +174,8 @@ def network_canvas(image_shape: tuple[int, int, int], *, width: int, seed: int, 
     """An untrained network and the noise that it paints from, the same for every image."""
     network = Untrained(image_shape, width=width)
     rng = stream(seed, "untrained", device=device)
-    return NetworkCanvas(network, network.draw(rng)[None], network.draw_input(rng))
+    origin, seed_map = network.draw(rng)[None], network.draw_input(rng)
+    return NetworkCanvas(network, origin, seed_map, network(seed_map, origin))
 
 
 def total_variation(x: Images) -> Energy:

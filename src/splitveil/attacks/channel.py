@@ -70,12 +70,12 @@ class Channel:
             return self.client.encode(x)
 
     def expect(self, x: Images) -> Features:
-        """What is sent of these images, its additive noise left out."""
+        """What is sent of these images, its additive noise left out; where more is random, what would be sent.
+
+        A feature that one draw drops is none that images agree in.
+        """
         z = self.encode(x)
-        drawn = draw_scatter(
-            self.client.mechanism, (1, *z.shape[1:]), SeededSource(self.seed, "expect"), device=z.device
-        )
-        return self._send(z, drawn)
+        return z if is_scattered(self.client.mechanism) else self._send(z, ())
 
     def misfit(self, x: Images, heard: Heard, *, step: int = 0, more: Tensor | float = 0.0) -> Misfit:
         """−log likelihood of each image; `more` is variance beside s², per feature or for all."""

@@ -54,14 +54,15 @@ class DiffusionAttack(Attack):
 
     width: int = 64
     batch: int = 256
-    plan: Plan = field(default_factory=lambda: Plan(steps=5000, lr=1e-3, ema=0.999, check_every=250, warmup=200))
+    plan: Plan = field(default_factory=lambda: Plan(steps=15_000, lr=1e-3, ema=0.999, check_every=250, warmup=200))
     steps: int = 80  # of sampling
     samples: int = 6  # averaged
     churn: float = 0.9  # η: share of fresh noise
+    expectation: int = 8  # draws of a mechanism that is random beside additive noise
     n_tuned: int = 48  # selection images that choose g
 
     def __post_init__(self) -> None:
-        for name in ("width", "batch", "steps", "samples", "n_tuned"):
+        for name in ("width", "batch", "steps", "samples", "expectation", "n_tuned"):
             at_least(name, getattr(self, name), 1)
         if self.width % 4:
             at_least("width", self.width, math.inf, hint="a multiple of 4: it is divided among attention's heads")
@@ -82,7 +83,7 @@ class DiffusionAttack(Attack):
         own = known.pairs.first(N_OWN, source=SeededSource(seed, "own"))
         fitted = self.prior(known, course)
         assert isinstance(fitted.network, Denoiser)
-        channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=1, seed=seed)
+        channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=self.expectation, seed=seed)
         sampler = Sampler(fitted.network, channel, self.steps, self.churn, seed)
         sampler = replace(sampler, watch=course.watch, score=fitted.best.score)
         measured = once(beside(course.state, "doubts"), lambda: {"e": sampler.measure(own.x)}, device=own.x.device)
@@ -130,7 +131,8 @@ class DiffusionAttack(Attack):
             rows = torch.arange(n, device=device).repeat(len(GUIDES))
             guide = torch.tensor(GUIDES, device=device).repeat_interleave(n)
             x_hat = sampler.mean(sampler.channel.hear(tuned.seen.z_sent).rows(rows), guide, samples=self.samples)
-            return {"errors": mse(tuned.x[rows], x_hat).reshape(len(GUIDES), n).mean(1)}
+            errors = mse(tuned.x[rows], x_hat).reshape(len(GUIDES), n).mean(1)
+            return {"errors": errors.nan_to_num(nan=math.inf)}  # a guide that leads nowhere is not chosen
 
         errors = once(beside(course.state, "tuned"), find, device=device)["errors"].tolist()
         best = min(range(len(GUIDES)), key=errors.__getitem__)

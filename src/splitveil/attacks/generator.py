@@ -44,6 +44,7 @@ from splitveil.types import Images
 Mode = Literal["latent", "decoder"]
 
 N_OWN = 500  # auxiliary images for units, for what a generator lacks, and for scores
+LEAST_APART = 50  # pairs without which a weighing takes images that were fitted
 N_COMPONENTS = 2000  # auxiliary images for the components that a generator begins with
 CHUNK = 250  # inputs painted at once
 WEIGHTS = (0.3, 3.0, 30.0, 300.0, 3000.0)  # of ‖u‖²/2: a generator that cannot paint the image wants a heavier one
@@ -75,13 +76,14 @@ class GeneratorAttack(Attack):
     critic_lr: float = 4e-4  # faster than the generator's: a critic that lags sends it astray
     steps: int = 300  # of each search
     restarts: int = 3
+    expectation: int = 8  # draws of a mechanism that is random beside additive noise
     n_tuned: int = 64
     rung: Rung = "residual"  # the network that is fed
 
     def __post_init__(self) -> None:
         one_of("mode", self.mode, ("latent", "decoder"))
         one_of("rung", self.rung, RUNGS)
-        for name in ("latent", "width", "rounds", "steps", "restarts", "n_tuned"):
+        for name in ("latent", "width", "rounds", "steps", "restarts", "expectation", "n_tuned"):
             at_least(name, getattr(self, name), 1)
         at_least("batch", self.batch, 2)
         positive("critic_lr", self.critic_lr)
@@ -144,10 +146,10 @@ class GeneratorAttack(Attack):
         own = some(known.pairs, N_OWN, seed=derive(seed, "own"))
         selection = some(known.selection, self.n_tuned, seed=seed)
         fitted = self.prior(known, course)
-        channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=1, seed=seed)
+        channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=self.expectation, seed=seed)
         searched = self._latent_search(fitted, channel, own, selection, course)
         latent = keeping(searched, beside(course.state, "latent"), each=searched.inputs_at_once(own.seen))
-        found = Calibrated([latent, fit_affine(known, len(own.seen.z_sent), seed)], own)
+        found = Calibrated([latent, fit_affine(known, len(own.seen.z_sent), seed)], self._apart(known, own, seed))
         canvas = gaussian_canvas(found.gaps)
         still = torch.zeros(1, canvas.size, device=own.x.device)
         begin = Begin(own.x.mean(0, keepdim=True), found)
@@ -155,6 +157,12 @@ class GeneratorAttack(Attack):
         stops = tuple(dict.fromkeys(round(share * self.steps) for share in STOPS))
         moved = tune(search, selection, (MOVED_WEIGHTS, stops), course)
         return keeping(moved, course.state, each=search.inputs_at_once(own.seen))
+
+    def _apart(self, known: Knowledge, own: Pairs, seed: int) -> Pairs:
+        """Pairs that nothing was fitted to or chosen on: an affine map looks too good on those it was fitted to."""
+        assert known.selection is not None
+        apart = some(known.selection, N_OWN, seed=seed, after=self.n_tuned)
+        return apart if len(apart.x) >= LEAST_APART else own
 
     def _latent_search(
         self, fitted: Fitted, channel: Channel, own: Pairs, selection: Pairs, course: Course

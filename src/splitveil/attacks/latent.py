@@ -117,7 +117,10 @@ class Restarted(Inverter):
 
 @final
 class Calibrated(Inverter):
-    """x̂ = mean_x + Σ_k α_k (x̂_k − mean_x̂_k), α by least squares: each inverter as far as it can be trusted."""
+    """x̂ = mean_x + Σ_k α_k (x̂_k − mean_x̂_k), α by least squares: each inverter as far as it can be trusted.
+
+    `own` are images of the attacker's that no inverter was fitted to.
+    """
 
     def __init__(self, inverters: list[Inverter], own: Pairs) -> None:
         self._inverters, self._mean = inverters, own.x.mean(0)

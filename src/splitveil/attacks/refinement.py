@@ -117,7 +117,7 @@ def _teller(watch: Watch | None, score: float) -> Tell:
     return lambda step, energy: None if watch is None else watch(Check(step, energy, score, seconds()))
 
 
-def some(pairs: PairSource, n: int, *, seed: int) -> Pairs:
-    """`n` pairs chosen at random, as they are."""
-    index = torch.randperm(len(pairs), generator=stream(seed, "some"))[:n].to(pairs.device)
-    return pairs.draw(index, source=SeededSource(seed, "some"))
+def some(pairs: PairSource, n: int, *, seed: int, after: int = 0) -> Pairs:
+    """`n` pairs chosen at random, as they are; `after` so many others, which the same seed chooses first."""
+    index = torch.randperm(len(pairs), generator=stream(seed, "some"))[after : after + n].to(pairs.device)
+    return pairs.draw(index, source=SeededSource(seed, "some", *[after] * bool(after)))

@@ -65,6 +65,7 @@ def standard() -> Suite:
         Trial(residual, Threat()),
         Trial(decoder("unet"), Threat(insider=True)),
         Trial(decoder("unet"), Threat()),
+        Trial(Averaged(residual, MANY), Threat(releases=MANY, insider=True)),
         Trial(Averaged(residual, MANY), Threat(releases=MANY)),
         Trial(Ridge(), Threat()),
         Trial(Ridge(), Threat(insider=True)),
@@ -92,6 +93,7 @@ def full() -> Suite:
         Trial(GeneratorAttack(mode="latent"), Threat()),
         Trial(OptimizationAttack(prior="deep-image-prior"), Threat()),
         Trial(Averaged(unet, MANY), Threat(releases=MANY, insider=True)),
+        Trial(Averaged(residual, 64), Threat(releases=64, insider=True)),
         Trial(Averaged(residual, 64), Threat(releases=64)),
         Trial(Averaged(residual, 4), Threat(releases=4)),
         Trial(OptimizationAttack(prior="gaussian", start="decoder"), Threat(releases=MANY)),  # takes them all at once

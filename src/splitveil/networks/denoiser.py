@@ -17,7 +17,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from splitveil.networks.norm import GroupNorm
 from splitveil.types import Images
 
 LEVELS = 3  # resolutions, each half of the one before
@@ -123,8 +122,8 @@ class Attention(nn.Module):
         return added
 
 
-def _norm(channels: int) -> GroupNorm:
-    return GroupNorm(math.gcd(GROUPS, channels), channels)
+def _norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(math.gcd(GROUPS, channels), channels)
 
 
 def _double(h: Tensor) -> Tensor:

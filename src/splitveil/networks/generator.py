@@ -21,7 +21,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from splitveil.networks.norm import GroupNorm
 from splitveil.types import Images
 
 DOUBLINGS = 3
@@ -79,7 +78,8 @@ def _components(x: Float[Tensor, "image pixel"]) -> Float[Tensor, "pixel compone
 
 def _up(inputs: int, outputs: int) -> nn.Sequential:
     conv = nn.Conv2d(inputs, outputs, 3, padding=1)
-    return nn.Sequential(nn.Upsample(scale_factor=2.0), conv, GroupNorm(math.gcd(GROUPS, outputs), outputs), nn.ReLU())
+    norm = nn.GroupNorm(math.gcd(GROUPS, outputs), outputs)
+    return nn.Sequential(nn.Upsample(scale_factor=2.0), conv, norm, nn.ReLU())
 
 
 @final
