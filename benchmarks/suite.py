@@ -125,8 +125,8 @@ def prior_of(cell: Cell) -> Prior | None:
 
 
 def command_line() -> str:
-    """This call, without the place of the data."""
-    hidden = ("--work", "--deadline", "--worker")
+    """This call, without places."""
+    hidden = ("--work", "--deadline", "--worker", "--out")
     given = sys.argv[2:]
     shown = [word for i, word in enumerate(given) if word not in hidden and (i == 0 or given[i - 1] not in hidden)]
     return " ".join(["python benchmarks/suite.py DATA", *shown])
