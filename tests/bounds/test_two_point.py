@@ -1,6 +1,7 @@
 """The two-point bound against brute integration, and that it holds for images without any density."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,3 +64,10 @@ def test_it_is_half_the_best_error_on_two_images(std, releases):
     best = float(scale * (black * white / (black + white)).sum()) / 2
     assert found.interval[0] <= best / 2 <= found.interval[1]
     assert found.is_about_attacks
+
+
+def test_it_holds_against_attackers_who_know_the_label_where_pairs_share_it():
+    client, parts = two_images(1.0)
+    for n_classes in (1, 2):
+        known = encoded(channel_of(client), replace(parts, n_classes=n_classes))
+        assert two_point(known, parts.read).label_known is (n_classes > 1)

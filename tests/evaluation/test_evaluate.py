@@ -349,6 +349,15 @@ def test_an_error_below_a_bound_is_flagged_if_the_bound_is_proved(kind, is_flagg
     assert found.bounds == (impossible,)
 
 
+@pytest.mark.parametrize("label_known", [True, False])
+def test_an_attack_that_knows_the_label_is_flagged_by_a_bound_that_allows_for_it(label_known):
+    impossible = Bound("test", MSE, 1.0, Side.AT_LEAST, Kind.PROVED, ("nothing",), label_known=label_known)
+    suite = Suite("label", (Trial(Ridge(), Threat(label_known=True)),))
+    found = evaluate(WORLD.client(), suite, ROLES, bounds=[impossible])
+    assert (FlagName.BELOW_BOUND in names(found, found.headline)) is label_known
+    assert (FlagName.BELOW_BOUND in found.not_checked) is not label_known
+
+
 def test_the_client_s_own_bounds_raise_no_flag_and_stand_in_the_result():
     client = WORLD.client()
     parts = Parts(ROLES.private, ROLES.auxiliary, ROLES.victims, 2)

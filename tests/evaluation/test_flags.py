@@ -82,3 +82,11 @@ def test_a_bound_for_many_releases_judges_attacks_that_saw_fewer_but_not_more():
 def test_a_floor_of_zero_judges_nobody():
     assert not flags.judges(floor(0.0), 1)
     assert flags.judges(floor(1e-9), 1)
+
+
+def test_an_attack_that_knows_the_label_is_judged_by_bounds_that_allow_for_it():
+    allows, assumes = replace(floor(0.02), label_known=True), floor(0.03)
+    raised = flags.below_bound(around(0.01), [allows, assumes], label_known=True)
+    assert raised is not None
+    assert "0.02" in raised.reason
+    assert flags.below_bound(around(0.01), [assumes], label_known=True) is None

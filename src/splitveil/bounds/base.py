@@ -58,6 +58,7 @@ class Bound:
     unit: str = ""
     interval: tuple[float, float] | None = None  # 95 %; None: nothing was estimated
     releases: int = 1  # of one input, each with fresh noise
+    label_known: bool = False  # whether it holds against attackers who know the label, too
 
     def __post_init__(self) -> None:
         at_least("releases", self.releases, 1)

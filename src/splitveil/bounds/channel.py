@@ -34,11 +34,15 @@ class Channel:
 
     def features(self, x: Images) -> Float[Tensor, "batch dim"]:
         """c(x), as deployed: evaluation mode, its own precision. Gradients pass to x."""
+        return self.unrounded(x).float()
+
+    def unrounded(self, x: Images) -> Float[Tensor, "batch dim"]:
+        """c(x) in whatever precision the encoder answers with."""
         with evaluating(self.client), torch.autocast(x.device.type, enabled=False):
             z: Tensor = self.client.encode(x)
             for part in self.front:
                 z = part.send(z, ())
-        return z.flatten(1).float()
+        return z.flatten(1)
 
     @torch.no_grad()
     def all_features(self, part: Part) -> Float[Tensor, "image dim"]:

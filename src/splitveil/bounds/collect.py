@@ -6,7 +6,7 @@ from splitveil.bounds import local_dp, van_trees
 from splitveil.bounds.base import Bound
 from splitveil.bounds.channel import channel_of, obstacle, roughness
 from splitveil.bounds.information import information
-from splitveil.bounds.jacobian import Probing, has_gradient
+from splitveil.bounds.jacobian import Probing
 from splitveil.bounds.parts import Parts, encoded, parts_of
 from splitveil.bounds.two_point import has_pairs, two_point
 from splitveil.data import ImageSet
@@ -21,9 +21,7 @@ def bounds_of(
     Images move to the client's device. Guarantees: the same client, images and seed give the same bounds; the client is
     left as it was; empty for a client without noise, of which `missing` says why.
     """
-    parts = parts_of(data) if isinstance(data, ImageSet) else data
-    device = next((value.device for value in client.state_dict().values()), None)
-    parts = parts if device is None else parts.to(device)
+    parts = _placed(client, data)
     counts = (releases,) if isinstance(releases, int) else tuple(releases)
     found: list[Bound] = []
     if obstacle(client.mechanism) is None:
@@ -37,19 +35,28 @@ def bounds_of(
     return tuple(found)
 
 
-def missing(client: Client) -> tuple[str, ...]:
-    """One line for each kind of bound that this client's mechanism does not have."""
+def missing(client: Client, data: ImageSet | Parts | None = None, *, seed: int = 0) -> tuple[str, ...]:
+    """One line for each kind of bound that this client does not have; without `data`, as far as its mechanism shows."""
     mechanism = client.mechanism
-    no_noise = obstacle(mechanism)
-    reasons = (no_noise, None if no_noise else roughness(mechanism), local_dp.obstacle(mechanism))
+    reason = obstacle(mechanism)
+    if reason is None:
+        parts = None if data is None else _placed(client, data)
+        reason = roughness(mechanism) if parts is None else van_trees.obstacle(client, parts.read, seed=seed)
+    reasons = (reason, local_dp.obstacle(mechanism))
     return tuple(reason for reason in reasons if reason is not None)
 
 
+def _placed(client: Client, data: ImageSet | Parts) -> Parts:
+    """The images where the client is."""
+    parts = parts_of(data) if isinstance(data, ImageSet) else data
+    device = next((value.device for value in client.state_dict().values()), None)
+    return parts if device is None else parts.to(device)
+
+
 def _van_trees(client: Client, parts: Parts, counts: tuple[int, ...], seed: int) -> list[Bound]:
-    if roughness(client.mechanism) is not None or not has_gradient(channel_of(client), parts.read):
+    if len(parts.choose) < 2 or van_trees.obstacle(client, parts.read, seed=seed):  # one image: nothing to choose W on
         return []
-    if len(parts.choose) < 2:  # nothing to choose W on
-        return []
-    smooth, bare = (van_trees.look(client, parts, Probing(width=width, seed=seed)) for width in (van_trees.WIDTH, None))
+    channel, probings = channel_of(client), [Probing(width=width, seed=seed) for width in (van_trees.WIDTH, None)]
+    smooth, bare = (van_trees.look_unchecked(channel, parts, probing) for probing in probings)
     forms = (van_trees.smoothed, smooth), (van_trees.raw, bare)
     return [form(looks, releases=count) for count in counts for form, looks in forms]

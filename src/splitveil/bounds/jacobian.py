@@ -18,6 +18,7 @@ from splitveil.randomness import NoiseSource, SeededSource
 from splitveil.types import Images
 
 BATCH = 128  # images in one backward pass
+NO_GRADIENT = "van Trees needs gradients from features to pixels, and this encoder cuts them off"
 
 Pullbacks = Float[Tensor, "direction image pixel"]
 
@@ -64,7 +65,7 @@ def _pull(channel: Channel, x: Images, directions: int | None, source: NoiseSour
         x = x.detach().requires_grad_()
         z = channel.features(x)
         if not z.requires_grad:
-            raise UsageError("van Trees needs gradients from features to pixels, and this encoder cuts them off")
+            raise UsageError(NO_GRADIENT)
         products = [
             torch.autograd.grad(z, x, v, retain_graph=True, materialize_grads=True)[0].flatten(1)
             for v in _directions(z, directions, source)

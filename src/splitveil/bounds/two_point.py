@@ -43,6 +43,7 @@ def two_point(known: Encoded, images: Part, *, releases: int = 1, seed: int = 0)
         holds_if=HOLDS_IF,
         interval=(span.low, span.high),
         releases=releases,
+        label_known=known.n_classes > 1,  # pairs of one class; without classes they are pairs of anything
     )
 
 

@@ -24,8 +24,9 @@ from torch import Tensor
 
 from splitveil.bounds.base import MSE, Bound, Kind, Side
 from splitveil.bounds.channel import Channel, channel_of, roughness
+from splitveil.bounds.continuity import breaks
 from splitveil.bounds.gaussian_prior import GaussianWeighing, gaussian_weighing
-from splitveil.bounds.jacobian import Probing, Pullbacks, pullbacks
+from splitveil.bounds.jacobian import NO_GRADIENT, Probing, Pullbacks, has_gradient, pullbacks
 from splitveil.bounds.parts import Parts, some
 from splitveil.bounds.smoothing import prior_information, variance
 from splitveil.bounds.weighing import Fixed, Prior, fit_weighing, identity
@@ -40,7 +41,8 @@ WIDTHS = (0.05, 0.1, 0.25, 0.5)
 
 Form = Literal["scalar", "trace"]
 
-SAMPLED = ("the images are drawn as those it was read on", "the interval, over images, holds")
+SMOOTH = "features change without jumps and autograd's Jacobian is their derivative"
+SAMPLED = (SMOOTH, "the images are drawn as those it was read on", "the interval, over images, holds")
 
 
 def scalar_bound(energy: float, *, dim: int, noise_var: float, prior: float) -> float:
@@ -70,10 +72,24 @@ class Looks:
 
 def look(client: Client, parts: Parts, probing: Probing | None = None) -> Looks:
     """Products with the Jacobians of a client. Its mechanism must add Gaussian noise to features without jumps."""
-    probing, reason = probing or Probing(), roughness(client.mechanism)
+    probing = probing or Probing()
+    reason = obstacle(client, parts.read, seed=probing.seed)
     if reason is not None:
         raise UsageError(reason)
+    return look_unchecked(channel_of(client), parts, probing)
+
+
+def obstacle(client: Client, part: Part, *, seed: int = 0) -> str | None:
+    """Why Jacobians do not say what a client with Gaussian noise tells; None if nothing speaks against it."""
+    reason = roughness(client.mechanism)
+    if reason is not None:
+        return reason
     channel = channel_of(client)
+    return breaks(channel, part, seed=seed) if has_gradient(channel, part) else NO_GRADIENT
+
+
+def look_unchecked(channel: Channel, parts: Parts, probing: Probing) -> Looks:
+    """The same for a client that `obstacle` has nothing against."""
     read, choose = (
         some(part, probing.images, stream(probing.seed, "bounds", key))
         for key, part in (("read", parts.read), ("choose", parts.choose))
@@ -109,6 +125,7 @@ def raw(looks: Looks, *, releases: int = 1) -> Bound:
     holds_if = (
         "the noise is small against the images' own spread",
         "the images have a smooth density, like a Gaussian",
+        SMOOTH,
     )
     return _bound(looks, weighing, releases, "van Trees, trace, raw images", MSE, Kind.ASYMPTOTIC, holds_if)
 

@@ -198,7 +198,7 @@ def evaluate(
 
 def _show(result: Result, opened: Run) -> None:
     show_result(result)
-    show_limits(result, opened.split.client)
+    show_limits(result, opened.split.client, opened.data)
 
 
 def _suite(name: str, attacks: Sequence[str]) -> Suite:

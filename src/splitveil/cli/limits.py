@@ -46,7 +46,7 @@ def _read(place: Path) -> tuple[Bound, ...] | None:
         return None
 
 
-def show_limits(result: Result, client: Client) -> None:
+def show_limits(result: Result, client: Client, data: ImageSet) -> None:
     """Bounds with how each is known, under each group what it assumes; then what is not known, and why."""
     console = out()
     groups: dict[tuple[str, ...], list[Bound]] = {}
@@ -59,5 +59,6 @@ def show_limits(result: Result, client: Client) -> None:
             count = "1 release" if bound.releases == 1 else f"{bound.releases} releases"
             console.print(f"  {bound.statement()}   {bound.kind}, {count}: {bound.name}", markup=False, soft_wrap=True)
         console.print(f"      if {'; '.join(holds_if)}", markup=False, soft_wrap=True, style="dim")
-    for reason in missing(client):
+    bare = not any(bound.name.startswith("van Trees") for bound in result.bounds)
+    for reason in missing(client, data if bare else None):
         console.print(f"no bound: {reason}", markup=False, soft_wrap=True)

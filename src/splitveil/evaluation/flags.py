@@ -94,18 +94,21 @@ def no_averaging(is_random: bool, releases_tried: Sequence[int]) -> Flag | None:
     return Flag(FlagName.NO_AVERAGING, "each attack saw one release of each input")
 
 
-def below_bound(mse: Interval, bounds: Sequence[Bound], *, releases: int = 1) -> Flag | None:
+def below_bound(mse: Interval, bounds: Sequence[Bound], *, releases: int = 1, label_known: bool = False) -> Flag | None:
     """The attack beats what no attack can: the bound, its assumptions or the measurement is wrong."""
-    proved = [bound for bound in bounds if judges(bound, releases)]
+    proved = [bound for bound in bounds if judges(bound, releases, label_known=label_known)]
     best = max(proved, key=lambda bound: bound.safe, default=None)
     if best is None or mse.high >= best.safe:
         return None
     return Flag(FlagName.BELOW_BOUND, f"mse {mse}, {best.statement()} ({best.name})")
 
 
-def judges(bound: Bound, releases: int) -> bool:
+def judges(bound: Bound, releases: int, *, label_known: bool = False) -> bool:
     """Whether an attack that saw so many releases can contradict the bound: what holds for more holds for fewer.
+
+    One that knows the label contradicts only what holds against attackers who do.
 
     Guarantees: a floor of zero judges nobody.
     """
-    return bound.is_about_attacks and bound.releases >= releases and bound.safe > 0
+    answers = bound.label_known or not label_known
+    return answers and bound.is_about_attacks and bound.releases >= releases and bound.safe > 0

@@ -117,7 +117,7 @@ def _flags(each: Played, mse: dict[Trial, Interval], context: Context) -> tuple[
         flags.fails_undefended(_undefended_leak(each.trial, context.undefended)),
         *[flags.black_beats_white(error, mse[black]) for black in _rivals(each.trial, mse)],
         flags.unstable(each.means),
-        None if threat.label_known else flags.below_bound(error, context.bounds, releases=threat.releases),
+        flags.below_bound(error, context.bounds, releases=threat.releases, label_known=threat.label_known),
     ]
     return tuple(flag for flag in raised if flag is not None)
 
@@ -148,9 +148,13 @@ def _not_checked(played: tuple[Played, ...], context: Context) -> tuple[str, ...
         FlagName.FAILS_UNDEFENDED: any(_undefended_leak(t, context.undefended) is not None for t in trials),
         FlagName.BLACK_BEATS_WHITE: any(_rivals(trial, trials) for trial in trials),
         FlagName.UNSTABLE: len(context.seeds) > 1,
-        FlagName.BELOW_BOUND: any(flags.judges(b, t.threat.releases) for b in context.bounds for t in trials),
+        FlagName.BELOW_BOUND: any(_judges(bound, trial.threat) for bound in context.bounds for trial in trials),
     }
     return tuple(str(name) for name, was_judged in judged.items() if not was_judged)
+
+
+def _judges(bound: Bound, threat: Threat) -> bool:
+    return flags.judges(bound, threat.releases, label_known=threat.label_known)
 
 
 def _oracle(played: tuple[Played, ...]) -> Interval:
