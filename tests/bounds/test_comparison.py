@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from splitveil.bounds import Bound, Kind, Side, compare, comparison
+from splitveil.bounds import Bound, Kind, Side, compare, comparison, comparisons
 from splitveil.check import UsageError
 
 BITS = Bound("information", "I(x; z_sent)", 300.0, Side.AT_MOST, Kind.SAMPLED, (), unit="bits", interval=(290.0, 310.0))
@@ -38,3 +38,13 @@ def test_only_bounds_in_bits_of_as_many_releases_compare():
         comparison(replace(BITS, unit=""), BITS, d=784)
     with pytest.raises(UsageError, match="cannot be compared"):
         comparison(replace(BITS, releases=4), BITS, d=784)
+
+
+def test_of_all_bounds_the_fewest_bits_of_as_many_releases_compare():
+    fewer, other = replace(BITS, value=200.0), replace(BITS, unit="", value=1.0)
+    mine = [BITS, fewer, other, replace(BITS, releases=4)]
+    base = [replace(BITS, value=400.0), replace(BITS, value=500.0), replace(BITS, releases=16)]
+    (found,) = comparisons(mine, base, d=784)
+    assert found.releases == 1
+    assert found.value == compare(200.0, 400.0, 784)
+    assert comparisons(mine, [other], d=784) == ()

@@ -3,7 +3,7 @@
 from splitveil.bounds.base import MSE, Bound, Kind, Side
 from splitveil.bounds.channel import Channel, channel_of
 from splitveil.bounds.collect import bounds_of, missing
-from splitveil.bounds.comparison import compare, comparison
+from splitveil.bounds.comparison import compare, comparison, comparisons
 from splitveil.bounds.information import Reading, information, readings
 from splitveil.bounds.jacobian import Probing
 from splitveil.bounds.local_dp import advantage, local_dp
@@ -38,6 +38,7 @@ __all__ = [
     "choose_width",
     "compare",
     "comparison",
+    "comparisons",
     "encoded",
     "information",
     "known_prior",

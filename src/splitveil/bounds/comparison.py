@@ -8,10 +8,12 @@ reach: two clients may lie at different distances from their bounds.
 """
 
 import math
+from collections.abc import Sequence
 
 from splitveil.bounds.base import Bound, Kind, Side
 from splitveil.check import UsageError, positive
 
+BITS = "bits"
 HOLDS_IF = (
     "both clients lie as far below their information bounds",
     "both see the same images with the same σ",
@@ -32,7 +34,7 @@ def compare(bits: float, bits_at_lambda_0: float, d: int) -> float:
 def comparison(mine: Bound, at_lambda_0: Bound, d: int) -> Bound:
     """The same for two information bounds, as a bound that carries its doubts."""
     for bound in (mine, at_lambda_0):
-        if bound.unit != "bits":
+        if bound.unit != BITS:
             raise UsageError(f"a comparison needs two information bounds, got {bound.name!r}")
     if mine.releases != at_lambda_0.releases:
         raise UsageError(f"bounds of {mine.releases} and of {at_lambda_0.releases} releases cannot be compared")
@@ -48,3 +50,15 @@ def comparison(mine: Bound, at_lambda_0: Bound, d: int) -> Bound:
         interval=ends,
         releases=mine.releases,
     )
+
+
+def comparisons(mine: Sequence[Bound], at_lambda_0: Sequence[Bound], d: int) -> tuple[Bound, ...]:
+    """The same for all bounds of two clients: one for each number of releases at which both have bits, the fewest."""
+    here, there = _fewest(mine), _fewest(at_lambda_0)
+    return tuple(comparison(here[count], there[count], d) for count in here if count in there)
+
+
+def _fewest(bounds: Sequence[Bound]) -> dict[int, Bound]:
+    bits = [bound for bound in bounds if bound.unit == BITS]
+    counts = dict.fromkeys(bound.releases for bound in bits)
+    return {n: min((b for b in bits if b.releases == n), key=lambda bound: bound.value) for n in counts}

@@ -10,6 +10,7 @@ from torch import nn
 
 from splitveil.bounds import Bound
 from splitveil.check import RunError, UsageError, positive, share
+from splitveil.cli.against import Undefended, compared, undefended_run, why_not_compared
 from splitveil.cli.bar import AttackBar
 from splitveil.cli.deadline import Deadline
 from splitveil.cli.display import err, out, print_json
@@ -111,7 +112,7 @@ def attack(
     positive("--time-budget", 1.0 if time_budget is None else time_budget, hint="leave it out for no limit")
     deadline = Deadline.of(until) if until is not None else Deadline.after(time_budget)
     counts = () if queries is None else _counts(queries, undefended)
-    chosen, known = _suite(suite, () if counts else attacks), _undefended(undefended, suite)
+    chosen, known = _suite(suite, () if counts else attacks), undefended_run(undefended, suite)
     opened = _open_on(run, device)
     if counts:
         chosen = releases_suite(counts, suite=suite, attacks=attacks, client=opened.split.client)
@@ -128,7 +129,7 @@ def attack(
     if as_json:
         typer.echo(result.to_json())
     elif not quiet:
-        _show(result, opened)
+        _show(result, opened, known)
         out().print(f"wrote {run / 'attacks' / suite}: {chosen.file}, and pictures of the best, median and worst")
 
 
@@ -176,7 +177,7 @@ def evaluate(
     for name, gate in (("--min-accuracy", min_accuracy), ("--max-leak", max_leak)):
         if gate is not None:
             share(name, gate, hint="it is a share, not a percentage")
-    chosen, known = _suite(suite, ()), _undefended(undefended, suite)
+    chosen, known = _suite(suite, ()), undefended_run(undefended, suite)
     opened = _open_on(run, device)
     measured = _accuracies(opened)
     budget = Budget(n_seeds)
@@ -188,7 +189,7 @@ def evaluate(
         print_json({"run": str(run), "accuracy": measured, **facts, **told})
     elif not quiet:
         out().print(f"accuracy on the victims {measured['victims']:.1%} (selection {measured['selection']:.1%})")
-        _show(result, opened)
+        _show(result, opened, known)
     failed = _gates(measured["victims"], min_accuracy, result, max_leak)
     for line in failed:
         err().print(f"gate: {line}")
@@ -196,9 +197,10 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _show(result: Result, opened: Run) -> None:
+def _show(result: Result, opened: Run, undefended: Undefended | None) -> None:
     show_result(result)
-    show_limits(result, opened.split.client, opened.data)
+    note = why_not_compared(opened, undefended)
+    show_limits(result, opened.split.client, opened.data, () if note is None else (note,))
 
 
 def _suite(name: str, attacks: Sequence[str]) -> Suite:
@@ -207,16 +209,6 @@ def _suite(name: str, attacks: Sequence[str]) -> Suite:
         if wanted not in suite.names and (others := [s for s, make in SUITES.items() if wanted in make().names]):
             raise UsageError(f"suite {name!r} has no attack {wanted!r}; it is in {' and '.join(others)}: add --suite")
     return suite.only(attacks) if attacks else suite
-
-
-def _undefended(run: Path | None, suite: str) -> Result | None:
-    """What the same suite did to an undefended client."""
-    if run is None:
-        return None
-    place = run / "attacks" / suite / "result.json"
-    if not place.exists():
-        raise UsageError(f"--undefended: {place} is not there; run `splitveil attack {run} --suite {suite}` first")
-    return Result.load(place)
 
 
 def _open_on(run: Path, device: str) -> Run:
@@ -234,11 +226,20 @@ def _attacked(
     folder: str,
     budget: Budget,
     quiet: bool,
-    undefended: Result | None = None,
+    undefended: Undefended | None = None,
     counts: Sequence[int] = (),
 ) -> Result:
     directory, label, client = opened.directory / "attacks" / folder, opened.directory.name, opened.split.client
     data = opened.data  # images that have changed are refused before anything is written
+
+    def limits(run: Run) -> tuple[Bound, ...]:
+        place, name = run.directory / "attacks" / folder, run.directory.name
+        return limits_of(run.split.client, data, suite, counts, folder=place, label=name, quiet=quiet)
+
+    def known() -> tuple[Bound, ...]:
+        found = limits(opened)
+        return (*found, *compared(opened, found, undefended, limits))
+
     with alone_in(directory):
         return run_attacks(
             client,
@@ -248,8 +249,8 @@ def _attacked(
             label=label,
             quiet=quiet,
             seeds=range(budget.n_seeds),
-            undefended=undefended,
-            bounds=lambda: limits_of(client, data, suite, counts, folder=directory, label=label, quiet=quiet),
+            undefended=None if undefended is None else undefended.result,
+            bounds=known,
             head=opened.split.server,
             deadline=budget.deadline,
             team=budget.team,

@@ -21,13 +21,15 @@ from splitveil.evaluation.store import client_fingerprint
 from splitveil.split import Client
 from splitveil.writing import write_text
 
+REVISION = 2  # raised whenever a bound is found in another way
+
 
 def limits_of(
     client: Client, data: ImageSet, suite: Suite, counts: Sequence[int] = (), *, folder: Path, label: str, quiet: bool
 ) -> tuple[Bound, ...]:
     """The client's bounds for these numbers of releases; for one and the most that the suite averages by default."""
     releases = sorted(counts or {1, max(trial.threat.releases for trial in suite.trials)})
-    facts = (__version__, client_fingerprint(oracle_of(client), roles_of(data)), data.sha256, releases)
+    facts = (__version__, REVISION, client_fingerprint(oracle_of(client), roles_of(data)), data.sha256, releases)
     place = folder / f"bounds-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.json"
     if (kept := _read(place)) is not None:
         return kept
@@ -46,8 +48,8 @@ def _read(place: Path) -> tuple[Bound, ...] | None:
         return None
 
 
-def show_limits(result: Result, client: Client, data: ImageSet) -> None:
-    """Bounds with how each is known, under each group what it assumes; then what is not known, and why."""
+def show_limits(result: Result, client: Client, data: ImageSet, notes: Sequence[str] = ()) -> None:
+    """Bounds with how each is known, under each group what it assumes; then what is not known, and `notes`."""
     console = out()
     groups: dict[tuple[str, ...], list[Bound]] = {}
     for bound in result.bounds:
@@ -60,5 +62,6 @@ def show_limits(result: Result, client: Client, data: ImageSet) -> None:
             console.print(f"  {bound.statement()}   {bound.kind}, {count}: {bound.name}", markup=False, soft_wrap=True)
         console.print(f"      if {'; '.join(holds_if)}", markup=False, soft_wrap=True, style="dim")
     bare = not any(bound.name.startswith("van Trees") for bound in result.bounds)
-    for reason in missing(client, data if bare else None):
-        console.print(f"no bound: {reason}", markup=False, soft_wrap=True)
+    lines = [f"no bound: {reason}" for reason in missing(client, data if bare else None)]
+    for line in (*lines, *notes):
+        console.print(line, markup=False, soft_wrap=True)
