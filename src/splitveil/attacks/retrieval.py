@@ -3,7 +3,8 @@
     x̂ = x_j,   j = argmin_j ‖z_sent − z̄_j‖²           k > 1: the mean of the k nearest
 
 z̄_j is the mean of a few releases of the attacker's image j. The answer is a real picture and never a blend: poor in
-MSE, but it shows who or what was sent where the attacker's images hold the like of it.
+MSE, but it shows who or what was sent where the attacker's images hold the like of it. What was answered for the
+attacker's images is kept beside the fit: stopped and called again it goes on with those that were not yet asked for.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
+from splitveil.attacks.gathering import Gathering
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.pairs import PairSource, Seen
 from splitveil.check import at_least
@@ -49,10 +51,13 @@ class Retrieval(Attack):
     def _fit(self, known: Knowledge, course: Course) -> Inverter:
         assert known.pairs is not None
         assert known.selection is not None
-        features, pixels = _library(known.pairs, course.seed)
-        inverter = _Nearest(features, pixels, min(self.k, len(pixels)))
         selection = known.selection.first(N_SCORED, source=SeededSource(course.seed, "nearest", "selection"))
-        inverter.rate(mse(selection.x, inverter(selection.seen)).mean().item())
+        gathering = Gathering.before(course, selection.x)
+        features, pixels = _library(known.pairs, course.seed, gathering)
+        inverter = _Nearest(features, pixels, min(self.k, len(pixels)))
+        gathering.score = mse(selection.x, inverter(selection.seen)).mean().item()
+        inverter.rate(gathering.score)
+        gathering.tell()
         return inverter
 
 
@@ -93,13 +98,19 @@ def nearest(
 
 
 @torch.no_grad()
-def _library(pairs: PairSource, seed: int) -> tuple[Float[Tensor, "own dim"], Pixels]:
+def _library(pairs: PairSource, seed: int, gathering: Gathering) -> tuple[Float[Tensor, "own dim"], Pixels]:
     """What is sent for the attacker's own images, and those images as bytes."""
-    dim = pairs.first(1, source=SeededSource(seed, "nearest", "shape")).seen.z_sent[0, 0].numel()
-    index = torch.arange(min(len(pairs), MAX_BYTES // (4 * dim)), device=pairs.device)
-    features, pixels = [], []
-    for i, rows in enumerate(torch.split(index, CHUNK)):
-        drawn = [pairs.draw(rows, source=SeededSource(seed, "nearest", i, t)) for t in range(ASKED)]
-        features.append(torch.stack([each.seen.z_sent[0].flatten(1) for each in drawn]).mean(0))
-        pixels.append((drawn[0].x * 255).round().to(torch.uint8))
-    return torch.cat(features), torch.cat(pixels)
+    like = pairs.first(1, source=SeededSource(seed, "nearest", "shape"))
+    sent = like.seen.z_sent[0, 0].flatten()
+    n = min(len(pairs), MAX_BYTES // (4 * len(sent)))
+    features, pixels = sent.new_zeros(n, len(sent)), like.x.new_zeros(n, *like.x.shape[1:], dtype=torch.uint8)
+    chunks = torch.split(torch.arange(n, device=pairs.device), CHUNK)
+
+    def add(i: int) -> None:
+        drawn = [pairs.draw(chunks[i], source=SeededSource(seed, "nearest", i, t)) for t in range(ASKED)]
+        place = slice(i * CHUNK, (i + 1) * CHUNK)
+        features[place] = torch.stack([each.seen.z_sent[0].flatten(1) for each in drawn]).mean(0)
+        pixels[place] = (drawn[0].x * 255).round().to(torch.uint8)
+
+    gathering.gather("library", len(chunks), {"features": features, "pixels": pixels}, add)
+    return features, pixels

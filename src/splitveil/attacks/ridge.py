@@ -5,9 +5,10 @@
 λ is chosen on the selection images, all from one eigendecomposition. With enough pairs this is the optimal attack
 wherever x and z_sent are jointly Gaussian, and a fast, strong baseline elsewhere. Where features outnumber pairs the
 same solution comes from the Gram matrix of the pairs: with C_zz = ZᵀZ, ZZᵀ = QΛQᵀ:  Wᵀ = ZᵀQ (Λ + λ s)⁻¹ Qᵀ X.
+
+Sums (or rows), eigenvectors and scores are kept beside the fit: stopped and called again it goes on from there.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -16,8 +17,10 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
+from splitveil.attacks.gathering import Gathering
+from splitveil.attacks.keeping import Found, beside, once
 from splitveil.attacks.knowledge import Knowledge
-from splitveil.attacks.pairs import PairSource, Seen
+from splitveil.attacks.pairs import Pairs, PairSource, Seen
 from splitveil.fitting import Shuffled
 from splitveil.metrics import mse
 from splitveil.randomness import SeededSource
@@ -49,10 +52,11 @@ class Ridge(Attack):
         assert known.pairs is not None
         assert known.selection is not None
         seed = course.seed
-        solution = _solve(known.pairs, seed)
         selection = known.selection.first(N_SCORED, source=SeededSource(seed, "ridge", "selection"))
+        gathering = Gathering.before(course, selection.x)
+        solution = _solve(known.pairs, course, gathering)
+        scores = _scores(solution, selection, gathering)
         own = known.pairs.first(N_SCORED, source=SeededSource(seed, "ridge", "own"))
-        scores = [mse(selection.x, solution.at(strength)(selection.seen)).mean().item() for strength in STRENGTHS]
         best = min(range(len(scores)), key=scores.__getitem__)
         chosen = solution.at(STRENGTHS[best])
         return solution.at(STRENGTHS[best], Health(mse(own.x, chosen(own.seen)).mean().item(), scores[best]))
@@ -94,39 +98,76 @@ class _Solution:
         return _Affine(weight.float(), self.mean_z.float(), self.mean_x.float(), health or Health())
 
 
-def _solve(pairs: PairSource, seed: int) -> _Solution:
-    first = pairs.first(2, source=SeededSource(seed, "ridge", "shape"))
-    dim = first.seen.z_sent[0, 0].numel()
-    shape = first.x.shape[1:]
-    return _by_covariance(pairs, dim, shape, seed) if dim <= MAX_SIDE else _by_gram(pairs, shape, seed)
+def _scores(solution: _Solution, selection: Pairs, gathering: Gathering) -> list[float]:
+    """The error on selection images at each λ."""
+    scores = torch.full((len(STRENGTHS),), torch.inf, dtype=torch.float64)
+
+    def add(i: int) -> None:
+        scores[i] = mse(selection.x, solution.at(STRENGTHS[i])(selection.seen)).mean().item()
+        gathering.score = scores.min().item()
+
+    gathering.gather("ridge-scores", len(STRENGTHS), {"scores": scores}, add, tell=1)
+    return [float(score) for score in scores]
 
 
-def _by_covariance(pairs: PairSource, dim: int, shape: torch.Size, seed: int) -> _Solution:
+def _solve(pairs: PairSource, course: Course, gathering: Gathering) -> _Solution:
+    first = pairs.first(2, source=SeededSource(course.seed, "ridge", "shape"))
+    by = _by_covariance if first.seen.z_sent[0, 0].numel() <= MAX_SIDE else _by_gram
+    return by(pairs, first, course, gathering)
+
+
+def _by_covariance(pairs: PairSource, like: Pairs, course: Course, gathering: Gathering) -> _Solution:
+    dim, shape = like.seen.z_sent[0, 0].numel(), like.x.shape[1:]
     n_passes = -(-min(MAX_ROWS, ROWS_PER_FEATURE * dim) // len(pairs))  # whole ones: each image counts the same
-    pixels = shape.numel()
+    pixels, count = shape.numel(), n_passes * len(pairs)
     total = torch.zeros(dim + pixels, dtype=torch.float64, device=pairs.device)
     products = torch.zeros(dim, dim + pixels, dtype=torch.float64, device=pairs.device)
-    count = 0
-    for z, x in _rows(pairs, n_passes * len(pairs), seed):
+    rows = _Rows(pairs, count, course.seed)
+
+    def add(i: int) -> None:
+        z, x = rows(i)
+        z = z.double()
         both = torch.cat([z, x], 1)
-        total += both.sum(0)
-        products += z.T @ both
-        count += len(z)
+        total.add_(both.sum(0))
+        products.add_(z.T @ both)
+
+    gathering.gather("ridge-sums", len(rows), {"total": total, "products": products}, add)
     mean = total / count
     covariance = products / count - torch.outer(mean[:dim], mean)
-    values, vectors = torch.linalg.eigh(covariance[:, :dim])
+    values, vectors = _axes(covariance[:, :dim], course)
     right = vectors.T @ covariance[:, dim:]
     return _Solution(vectors, values, right, _unit(values, dim), mean[:dim], mean[dim:].reshape(1, *shape))
 
 
-def _by_gram(pairs: PairSource, shape: torch.Size, seed: int) -> _Solution:
-    chunks = list(_rows(pairs, min(len(pairs), MAX_GRAM), seed))
-    z, x = torch.cat([z for z, _ in chunks]), torch.cat([x for _, x in chunks])
+def _by_gram(pairs: PairSource, like: Pairs, course: Course, gathering: Gathering) -> _Solution:
+    n, shape = min(len(pairs), MAX_GRAM), like.x.shape[1:]
+    kept_z, kept_x = (each[0].flatten().new_zeros(n, each[0].numel()) for each in (like.seen.z_sent[0], like.x))
+    rows = _Rows(pairs, n, course.seed)
+
+    def add(i: int) -> None:
+        place = slice(i * CHUNK, (i + 1) * CHUNK)
+        kept_z[place], kept_x[place] = rows(i)
+
+    gathering.gather("ridge-rows", len(rows), {"z": kept_z, "x": kept_x}, add)
+    z, x = kept_z.double(), kept_x.double()
     mean_z, mean_x = z.mean(0), x.mean(0)
     z, x = z - mean_z, x - mean_x
-    values, vectors = torch.linalg.eigh(z @ z.T)
+    values, vectors = _axes(z @ z.T, course)
     unit = _unit(values, z.shape[1])
     return _Solution(z.T @ vectors, values, vectors.T @ x, unit, mean_z, mean_x.reshape(1, *shape))
+
+
+def _axes(
+    matrix: Float64[Tensor, "rank rank"], course: Course
+) -> tuple[Float64[Tensor, " rank"], Float64[Tensor, "rank rank"]]:
+    """Eigenvalues and eigenvectors, found once; kept ones come in the memory order of fresh ones, bit by bit."""
+
+    def find() -> Found:
+        values, vectors = torch.linalg.eigh(matrix)
+        return {"values": values, "vectors": vectors.T.contiguous()}  # a column after the other, as they are found
+
+    found = once(beside(course.state, "ridge-axes"), find, device=matrix.device)
+    return found["values"].clone(), found["vectors"].clone().T  # aligned anew: products may depend on it
 
 
 def _unit(values: Float64[Tensor, " rank"], dim: int) -> float:
@@ -134,10 +175,18 @@ def _unit(values: Float64[Tensor, " rank"], dim: int) -> float:
     return max(values.sum().item() / dim, torch.finfo(torch.float32).tiny)
 
 
-def _rows(pairs: PairSource, n_rows: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """`n_rows` rows (z_sent, x) in float64: every image once before any comes again, with fresh noise each time."""
-    order = Shuffled(len(pairs), size=len(pairs), seed=seed, device=pairs.device)
-    passes = [order(i) for i in range(-(-n_rows // len(pairs)))]
-    for i, index in enumerate(torch.split(torch.cat(passes)[:n_rows], CHUNK)):
-        drawn = pairs.draw(index, source=SeededSource(seed, "ridge", i))
-        yield drawn.seen.z_sent[0].flatten(1).double(), drawn.x.flatten(1).double()
+@final
+class _Rows:
+    """`n_rows` rows (z_sent, x) in chunks: every image once before any comes again, with fresh noise each time."""
+
+    def __init__(self, pairs: PairSource, n_rows: int, seed: int) -> None:
+        order = Shuffled(len(pairs), size=len(pairs), seed=seed, device=pairs.device)
+        passes = [order(i) for i in range(-(-n_rows // len(pairs)))]
+        self._pairs, self._seed, self._chunks = pairs, seed, torch.split(torch.cat(passes)[:n_rows], CHUNK)
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __call__(self, i: int) -> tuple[Float[Tensor, "row dim"], Float[Tensor, "row pixel"]]:
+        drawn = self._pairs.draw(self._chunks[i], source=SeededSource(self._seed, "ridge", i))
+        return drawn.seen.z_sent[0].flatten(1), drawn.x.flatten(1)
