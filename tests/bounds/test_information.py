@@ -8,7 +8,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from splitveil.bounds import Channel, Encoded, Kind, Points, channel_of, encoded, information, parts_of, readings
-from splitveil.bounds.information import Reading
+from splitveil.bounds.full_covariance import MOST, SHRINKAGES
+from splitveil.bounds.information import Density, Reading
 from splitveil.mechanisms import Gaussian, Identity
 from splitveil.mixtures import Mixture, leak_nats
 from splitveil.split import Client
@@ -51,7 +52,7 @@ def test_held_out_bits_are_no_less_than_the_truth_and_near_it(releases):
     here = MixtureWorld(dim=6, gap=3.0)
     truth, error = here.bits(releases)
     plain, chosen = readings(here.known(4000), releases=releases)
-    assert chosen.groups >= 2
+    assert chosen.density.groups >= 2
     span = chosen.interval
     assert span.high >= truth + 1 - 3 * error  # one bit for two classes
     assert span.mean < truth + 1.5
@@ -92,10 +93,12 @@ def test_in_every_mixture_world_held_out_bits_are_no_less_than_the_truth_and_in_
     few, fresh, other = here.points(each * n_classes, 1), here.points(1000, 2), here.points(2000, 3)
     known = math.log2(n_classes), truth, error
     for choose in (fresh, few):  # whatever chooses the number of groups, others must read
-        for reading in readings(Encoded(CHANNEL, few, choose, other, n_classes), releases=releases, sizes=(8,)):
+        for reading in readings(
+            Encoded(CHANNEL, few, choose, other, n_classes), releases=releases, sizes=(8,), shrinkages=()
+        ):
             assert judged(reading, *known).is_above
-    flattered = readings(Encoded(CHANNEL, few, few, few, n_classes), releases=releases, sizes=(8,))[1]
-    assert flattered.groups == 8
+    flattered = readings(Encoded(CHANNEL, few, few, few, n_classes), releases=releases, sizes=(8,), shrinkages=())[1]
+    assert flattered.density.groups == 8
     assert judged(flattered, *known).is_below
 
 
@@ -128,12 +131,12 @@ def test_in_sample_bits_fall_below_the_truth_and_held_out_ones_do_not():
     here = MixtureWorld(dim=128, n_classes=1, gap=0.0)
     truth, error = here.bits()
     few, fresh = here.points(60, 1), here.points(60, 2)
-    flattered = readings(Encoded(CHANNEL, few, few, few, 1), sizes=(8,))[1]
-    assert flattered.groups == 8
+    flattered = readings(Encoded(CHANNEL, few, few, few, 1), sizes=(8,), shrinkages=())[1]
+    assert flattered.density.groups == 8
     assert flattered.interval.high < truth - 3 * error
-    honest = readings(Encoded(CHANNEL, few, fresh, here.points(2000, 3), 1), sizes=(8,))
+    honest = readings(Encoded(CHANNEL, few, fresh, here.points(2000, 3), 1), sizes=(8,), shrinkages=())
     assert all(reading.interval.low > truth + 3 * error for reading in honest)
-    assert honest[1].groups == 1  # the third set sees that eight groups are worse
+    assert honest[1].density.groups == 1  # the third set sees that eight groups are worse
 
 
 def test_in_a_linear_gaussian_world_it_is_the_log_determinant():
@@ -172,3 +175,77 @@ def test_one_bound_where_one_gaussian_is_best_and_two_where_it_is_not():
 
 def test_the_channel_s_noise_is_the_client_s():
     assert channel_of(Client(torch.nn.Flatten(), Gaussian(std=0.25))).std == 0.25
+
+
+class CorrelatedWorld(MixtureWorld):
+    """z of class c is one Gaussian whose features hang together: a few directions carry most of it."""
+
+    def __init__(self, dim: int, n_classes: int = 2, rank: int = 3, seed: int = 0) -> None:
+        super().__init__(dim, n_classes, seed=seed)
+        rng = torch.Generator().manual_seed(seed + 7)
+        factor = torch.randn(n_classes, dim, rank, generator=rng).double()
+        self.covariance = factor @ factor.mT + 0.05 * torch.eye(dim).double()
+
+    def points(self, n: int, seed: int) -> Points:
+        rng = torch.Generator().manual_seed(seed)
+        y, root = torch.arange(n) % self.n_classes, torch.linalg.cholesky(self.covariance)
+        z = torch.einsum("nij,nj->ni", root[y], torch.randn(n, self.dim, generator=rng).double())
+        return Points((self.mean[y, 0] + z).float(), y)
+
+    def exact_bits(self, releases: int = 1) -> float:
+        """½ log det (I + S T/σ²), the mean over classes."""
+        heard = torch.eye(self.dim).double() + self.covariance * releases / STD**2
+        return heard.logdet().mean().item() / 2 / math.log(2)
+
+
+@pytest.mark.parametrize(("n_classes", "releases"), [(1, 1), (2, 1), (2, 16)])
+def test_features_that_hang_together_are_read_with_their_covariance(n_classes, releases):
+    here = CorrelatedWorld(dim=32, n_classes=n_classes)
+    truth = here.exact_bits(releases) + math.log2(n_classes)
+    plain, chosen = readings(here.known(2000), releases=releases)
+    assert chosen.density.shrinkage is not None
+    assert plain.density == Density()
+    assert chosen.interval.high >= truth
+    assert not judged(chosen, 0.0, truth, 0.0).is_below
+    assert chosen.interval.mean < truth + 0.25 * (plain.interval.mean - truth)
+    assert [bound.name for bound in information(here.known(2000), releases=releases)] == [
+        "information, a Gaussian a class",
+        f"information, a Gaussian a class, full covariance shrunk by {chosen.density.shrinkage:g}",
+    ]
+
+
+@drawn
+@given(dim=st.integers(2, 60), each=st.integers(5, 80), rank=st.integers(1, 8), seed=st.integers(0, 10**6))
+def test_in_every_correlated_world_no_shrinkage_flatters_what_it_was_not_fitted_to(dim, each, rank, seed):
+    """Fewer points than dimensions, too: whichever shrinkage is taken, even by those it was fitted to."""
+    here = CorrelatedWorld(dim, 2, rank, seed)
+    few, truth = here.points(2 * each, 1), here.exact_bits(4)
+    for shrinkage in SHRINKAGES:
+        for choose in (few, here.points(200, 2)):
+            known = Encoded(CHANNEL, few, choose, here.points(1000, 3), 2)
+            for reading in readings(known, releases=4, sizes=(1,), shrinkages=(shrinkage,)):
+                assert not judged(reading, 1.0, truth, 0.0).is_below
+
+
+def test_a_full_covariance_read_on_its_own_points_flatters():
+    here = MixtureWorld(dim=128, n_classes=1, gap=0.0)
+    few = here.points(60, 1)
+    flattered = readings(Encoded(CHANNEL, few, few, few, 1), sizes=(1,))[1]
+    assert flattered.density.shrinkage == min(SHRINKAGES)
+    assert judged(flattered, 0.0, *here.bits()).is_below
+
+
+def test_features_that_are_many_go_without_it_and_say_so():
+    here = MixtureWorld(dim=MOST + 1)
+    found = information(here.known(20), sizes=(1,))
+    assert [bound.name for bound in found] == [
+        f"information, a Gaussian a class; full covariance not tried: more than {MOST} features"
+    ]
+
+
+def test_a_class_without_images_to_fit_to_is_read_all_the_same():
+    here = CorrelatedWorld(dim=4)
+    known = here.known(100)
+    one = Points(known.fit.z, torch.zeros_like(known.fit.classes))
+    read = readings(Encoded(CHANNEL, one, known.choose, known.read, 2), sizes=(1,))
+    assert all(reading.bits.isfinite().all() for reading in read)

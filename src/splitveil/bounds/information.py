@@ -2,9 +2,10 @@
 
     I(x; z_sent) ≤ log C + I(x; z_sent | y) ≤ log C + E L        L = log N(c + σn; c, σ²I) − log q(c + σn | y)
 
-for every density q that does not depend on the images L is averaged over. q is one Gaussian a class, or a mixture of K:
-fitted to the train role, K chosen on a second role, read on a third that fitted neither q nor the encoder. In-sample
-values flatter, by 70 of 400 bits in a known case; that is why three roles are needed. T releases: σ² becomes σ²/T.
+for every density q that does not depend on the images L is averaged over. q is one Gaussian a class,
+a mixture of K, or a Gaussian with full covariance: fitted to the train role, chosen on a second role, read on a third
+that fitted neither q nor the encoder. In-sample values flatter, by 70 of 400 bits in a known case; that is why three
+roles are needed. T releases: σ² becomes σ²/T.
 """
 
 import math
@@ -16,7 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splitveil.bounds.base import Bound, Kind, Side
-from splitveil.bounds.parts import Encoded, Points
+from splitveil.bounds.full_covariance import MOST, SHRINKAGES, Noisy, full_nats
+from splitveil.bounds.parts import Encoded
 from splitveil.check import at_least
 from splitveil.metrics import Interval, interval
 from splitveil.mixtures import Mixture, fit_mixture, leak_nats, without_noise
@@ -32,10 +34,26 @@ HOLDS_IF = (
 
 
 @dataclass(frozen=True)
-class Reading:
-    """log C + L of each image, in bits, under mixtures of one size."""
+class Density:
+    """Which q."""
 
-    groups: int
+    groups: int = 1
+    shrinkage: float | None = None  # of a full covariance toward its diagonal; None: diagonal
+
+    def __str__(self) -> str:
+        if self.shrinkage is not None:
+            return f"a Gaussian a class, full covariance shrunk by {self.shrinkage:g}"
+        return "a Gaussian a class" if self.groups == 1 else f"a mixture of {self.groups} Gaussians a class"
+
+
+PLAIN = Density()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """log C + L of each image, in bits, under one density."""
+
+    density: Density
     bits: Float[Tensor, " image"]
 
     @property
@@ -44,25 +62,40 @@ class Reading:
         return interval(self.bits)
 
 
-def information(known: Encoded, *, releases: int = 1, sizes: Sequence[int] = SIZES, seed: int = 0) -> tuple[Bound, ...]:
-    """Bounds on I(x; z_sent): of the plain Gaussian, and of the mixture whose size was chosen, if it is another."""
-    plain, chosen = readings(known, releases=releases, sizes=sizes, seed=seed)
-    return tuple(_bound(each, releases) for each in (plain, chosen)[: 1 if chosen.groups == 1 else 2])
+def information(
+    known: Encoded,
+    *,
+    releases: int = 1,
+    sizes: Sequence[int] = SIZES,
+    shrinkages: Sequence[float] = SHRINKAGES,
+    seed: int = 0,
+) -> tuple[Bound, ...]:
+    """Bounds on I(x; z_sent): of the plain Gaussian, and of the density that was chosen, if it is another."""
+    plain, chosen = readings(known, releases=releases, sizes=sizes, shrinkages=shrinkages, seed=seed)
+    untried = "" if known.fit.z.shape[1] <= MOST else f"; full covariance not tried: more than {MOST} features"
+    return tuple(_bound(each, releases, untried) for each in (plain, chosen)[: 1 if chosen.density == PLAIN else 2])
 
 
 @torch.no_grad()
 def readings(
-    known: Encoded, *, releases: int = 1, sizes: Sequence[int] = SIZES, seed: int = 0
+    known: Encoded,
+    *,
+    releases: int = 1,
+    sizes: Sequence[int] = SIZES,
+    shrinkages: Sequence[float] = SHRINKAGES,
+    seed: int = 0,
 ) -> tuple[Reading, Reading]:
-    """Of one group a class, and of as many as `known.choose` prefers."""
+    """Of one group a class, and of the density that `known.choose` prefers. Full covariances of few features only."""
     at_least("releases", releases, 1)
     std = known.channel.std_after(releases)
-    found = _fit(known, std, tuple(dict.fromkeys((1, *sizes))), seed)
-    tried = _nats(known.choose, found, std, seed)
-    best = min(tried, key=lambda groups: float(tried[groups].mean()))
-    read = _nats(known.read, {k: found[k] for k in {1, best}}, std, seed)
+    sets = [Noisy(points, _noise(points.z, seed)) for points in (known.choose, known.read)]
+    found = _mixture_nats(known, sets, std, tuple(dict.fromkeys((1, *sizes))), seed)
+    if known.fit.z.shape[1] <= MOST:
+        full = full_nats(known.fit, sets, n_classes=known.n_classes, std=std, shrinkages=shrinkages)
+        found |= {Density(shrinkage=a): nats for a, nats in full.items()}
+    best = min(found, key=lambda density: float(found[density][0].mean()))
     classes = math.log2(known.n_classes)
-    plain, chosen = (Reading(k, read[k] / math.log(2) + classes) for k in (1, best))
+    plain, chosen = (Reading(each, found[each][1] / math.log(2) + classes) for each in (PLAIN, best))
     return plain, chosen
 
 
@@ -87,17 +120,26 @@ def _fit(known: Encoded, std: float, sizes: tuple[int, ...], seed: int) -> dict[
     return {n_groups: fit(n_groups) for n_groups in sizes}
 
 
-def _nats(points: Points, found: dict[int, Mixture], std: float, seed: int) -> dict[int, Tensor]:
-    z = points.z
-    noise = torch.randn(z.shape, generator=torch.Generator().manual_seed(seed + 1)).to(z)
-    return {k: leak_nats(z, points.classes, mixture, noise, noise_var=std**2) for k, mixture in found.items()}
+def _noise(z: Float[Tensor, "image dim"], seed: int) -> Float[Tensor, "image dim"]:
+    return torch.randn(z.shape, generator=torch.Generator().manual_seed(seed + 1)).to(z)
 
 
-def _bound(reading: Reading, releases: int) -> Bound:
+def _mixture_nats(
+    known: Encoded, sets: Sequence[Noisy], std: float, sizes: tuple[int, ...], seed: int
+) -> dict[Density, tuple[Tensor, ...]]:
+    """L of every point of each set, for each size."""
+
+    def nats(each: Noisy, mixture: Mixture) -> Tensor:
+        return leak_nats(each.points.z, each.points.classes, mixture, each.noise, noise_var=std**2)
+
+    found = _fit(known, std, sizes, seed)
+    return {Density(groups): tuple(nats(each, mixture) for each in sets) for groups, mixture in found.items()}
+
+
+def _bound(reading: Reading, releases: int, untried: str) -> Bound:
     span = reading.interval
-    density = "a Gaussian" if reading.groups == 1 else f"a mixture of {reading.groups} Gaussians"
     return Bound(
-        name=f"information, {density} a class",
+        name=f"information, {reading.density}{untried}",
         quantity="I(x; z_sent)",
         value=span.mean,
         side=Side.AT_MOST,
