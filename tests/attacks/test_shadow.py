@@ -1,18 +1,34 @@
 """A shadow client: nothing of the victim's weights reaches it, and with the server's head it learns to read z_sent."""
 
 import gc
+import math
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from splitveil.attacks import Box, Course, DecoderAttack, Family, Knowledge, ShadowAttack, Threat, grant, oracle_of
+from splitveil.attacks import (
+    Box,
+    Course,
+    DecoderAttack,
+    Family,
+    Knowledge,
+    Seen,
+    ShadowAttack,
+    Threat,
+    grant,
+    oracle_of,
+)
+from splitveil.attacks.shadow import statistics_gap
 from splitveil.check import UsageError
+from splitveil.data import ImageSet, Part, Role, fashion
 from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian, Identity
+from splitveil.metrics import mse
 from splitveil.networks import small_cnn, vit
 from splitveil.randomness import SeededSource
-from splitveil.split import Client, Normalize, cut
+from splitveil.split import Client, Normalize, Split, cut
 from splitveil.training import Recipe, train
 from worlds.small import row_images, small_split
 
@@ -162,3 +178,92 @@ def test_images_without_labels_make_no_shadow(split):
     plain = grant(FREE, oracle=oracle, auxiliary=DATA.auxiliary.unlabeled(), selection=DATA.selection, n_classes=3)
     with pytest.raises(UsageError, match="needs labeled images"):
         ShadowAttack().fit(plain, seed=0)
+
+
+SMALL = {Role.TRAIN: 1000, Role.AUXILIARY: 800, Role.SELECTION: 100, Role.VICTIMS: 200}
+
+
+def halved(part: Part) -> Part:
+    return Part(F.avg_pool2d(part.pixels.float(), 2).round().to(torch.uint8), part.labels)
+
+
+@pytest.fixture(scope="module")
+def clothes() -> ImageSet:
+    data = fashion()
+    return data.with_parts({role: halved(data.part(role).take(n)) for role, n in SMALL.items()})
+
+
+@pytest.fixture(scope="module")
+def normed(clothes) -> Split:
+    """A trained client whose server has two batch norms."""
+    torch.manual_seed(0)
+    client = [nn.Conv2d(1, 6, 3, stride=2, padding=1), nn.BatchNorm2d(6), nn.ReLU()]
+    server = [nn.Conv2d(6, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()]
+    server += [nn.Conv2d(16, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten()]
+    split = cut(nn.Sequential(*client, *server, nn.Linear(256, 10)), after="2", mechanism=Gaussian(std=0.1))
+    recipe = Recipe(epochs=3, batch_size=64, lr=0.05, warmup_epochs=0)
+    return train(split, clothes, recipe, device="cpu").split
+
+
+def knowing_the_head(split: Split, data: ImageSet) -> Knowledge:
+    oracle, own = oracle_of(split.client), data.auxiliary
+    return grant(HEAD, oracle=oracle, auxiliary=own, selection=data.selection, n_classes=10, head=split.server)
+
+
+def test_with_the_head_s_statistics_the_victims_come_back_better_than_without_and_than_the_mean_image(normed, clothes):
+    x, error = clothes.victims.images(), {}
+    seen = Seen(oracle_of(normed.client).release(x, source=SeededSource(5, "victims")))
+    plan = Plan(steps=400, lr=5e-3, warmup=10, ema=0.98, check_every=100)
+    decoder = DecoderAttack("conv", batch=32, plan=Plan(steps=80, lr=1e-2, warmup=5, ema=0.9, check_every=40))
+    for weight in (0.0, 10.0):
+        attack = ShadowAttack(head=True, statistics=weight, batch=64, plan=plan, decoder=decoder)
+        error[weight] = mse(x, attack.fit(knowing_the_head(normed, clothes), seed=0)(seen)).mean().item()
+    prior = mse(x, clothes.auxiliary.images().mean(0, keepdim=True).expand_as(x)).mean().item()
+    assert error[10.0] < 0.4 * prior
+    assert error[10.0] < 0.6 * error[0.0]
+
+
+def test_a_head_with_batch_norms_keeps_its_statistics_and_has_nobody_listening(normed, clothes):
+    before = {name: value.clone() for name, value in normed.server.state_dict().items()}
+    plan = Plan(steps=4, warmup=1, check_every=2)
+    ShadowAttack(head=True, batch=16, plan=plan).shadow(knowing_the_head(normed, clothes), Course(seed=0))
+    assert all(torch.equal(value, before[name]) for name, value in normed.server.state_dict().items())
+    assert not any(module._forward_pre_hooks for module in normed.server.modules())
+
+
+@pytest.mark.parametrize("shape", [(40, 3), (40, 3, 5), (40, 3, 5, 4)])
+def test_the_gap_is_its_formula(shape):
+    rng = torch.Generator().manual_seed(0)
+    layer = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d}[len(shape)](3).eval()
+    layer.running_mean.copy_(torch.tensor([0.5, -1.0, 0.0]))
+    layer.running_var.copy_(torch.tensor([0.3, 2.0, 1.0]))
+    x = torch.randn(shape, generator=rng)
+    wanted = 0.0
+    for c in range(3):
+        values, mean, var = x[:, c].double(), layer.running_mean[c].item(), layer.running_var[c].item()
+        ratio = values.var(correction=0).item() / var
+        wanted += ((values.mean().item() - mean) ** 2 / var + math.log(ratio) ** 2) / 3
+    assert statistics_gap(layer, x).item() == pytest.approx(wanted, rel=1e-3)
+
+
+def test_channels_that_never_vary_have_a_finite_gap_and_slope():
+    x = torch.zeros(4, 2, requires_grad=True)
+    gap = statistics_gap(nn.BatchNorm1d(2).eval(), x)
+    gap.backward()
+    assert gap.isfinite()
+    assert x.grad.isfinite().all()
+
+
+def test_without_batch_norms_the_weight_of_statistics_changes_nothing(split):
+    plan = Plan(steps=10, lr=5e-3, warmup=1, check_every=5)
+    shadows = [
+        ShadowAttack(head=True, statistics=weight, batch=32, plan=plan).shadow(known(split, HEAD), Course(seed=0))[0]
+        for weight in (0.0, 10.0)
+    ]
+    one, other = (shadow.state_dict() for shadow in shadows)
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_a_negative_weight_is_refused():
+    with pytest.raises(UsageError, match="statistics"):
+        ShadowAttack(head=True, statistics=-1.0)
