@@ -18,6 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -39,6 +40,7 @@ from suite_networks import (
 )
 from workers import claims, do, launch, run_workers, write
 
+from splitveil.attacks import DiffusionAttack
 from splitveil.cli.runs import environment
 from splitveil.data import read
 
@@ -121,6 +123,8 @@ def is_prepared(cell: Cell, words: argparse.Namespace, work: Path) -> bool:
 def prior_of(cell: Cell) -> Prior | None:
     """What it shares with the same attack on other clients."""
     attack = cell.each.attack
+    if isinstance(attack, DiffusionAttack):
+        attack = replace(attack, start="noise")  # one denoiser serves both
     return Prior(attack, cell.client.seed) if attack.name in PRIORS else None  # type: ignore[arg-type]
 
 

@@ -16,8 +16,8 @@ from splitveil.evaluation import Inquiry, Suite, Trial, evaluate, full
 from splitveil.evaluation.play import twin_of
 
 RELEASES = (1, 16)  # of one input, that the bounds are for
-SEARCHES = ("diffusion", "generator-latent", "optimization-dip")  # that take long for each victim
-PRIORS = ("diffusion", "generator-latent")  # attacks whose prior all clients share
+SEARCHES = ("diffusion", "diffusion-decoder", "generator-latent", "optimization-dip")  # that take long for each victim
+PRIORS = ("diffusion", "diffusion-decoder", "generator-latent")  # attacks whose prior all clients share
 FIRST = (  # of `full`: what answers most, and of that what takes longest, so that nothing long is begun at the end
     "decoder-unet-long--white-box-insider",
     "generator-decoder--white-box-outsider",
@@ -25,6 +25,7 @@ FIRST = (  # of `full`: what answers most, and of that what takes longest, so th
     "shadow-head--query-free-outsider-head-known",
     "shadow--query-free-outsider",
     "diffusion--white-box-outsider",
+    "diffusion-decoder--white-box-outsider",
     "generator-latent--white-box-outsider",
     "decoder-residual--white-box-insider",
     "decoder-residual--white-box-outsider",

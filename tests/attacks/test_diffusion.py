@@ -4,14 +4,25 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from splitveil import fitting
-from splitveil.attacks import DiffusionAttack, Knowledge, Ridge, Seen, Threat, diffusion, grant, oracle_of
+from splitveil.attacks import (
+    DecoderAttack,
+    DiffusionAttack,
+    Knowledge,
+    Ridge,
+    Seen,
+    Threat,
+    diffusion,
+    grant,
+    oracle_of,
+    sampling,
+)
 from splitveil.attacks.adversarial import distance_over_scales, energy_distance
 from splitveil.attacks.base import Course
 from splitveil.attacks.channel import channel_of
-from splitveil.attacks.diffusion import Sampler
+from splitveil.attacks.sampling import Sampler
 from splitveil.check import UsageError
 from splitveil.fitting import Plan
 from splitveil.mechanisms import Chain, Dropout, Gaussian
@@ -124,6 +135,48 @@ def test_it_expects_what_may_be_dropped(mechanism, monkeypatch):
     assert found < 0.9 * affine
 
 
+class Folded(nn.Module):
+    """Features that turn back again and again: their slopes point anywhere."""
+
+    def __init__(self, this: LinearGaussian) -> None:
+        super().__init__()
+        self.straight = Matrix(this.matrix)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(12 * self.straight(x))
+
+
+def test_from_a_decoder_s_picture_it_goes_where_slopes_alone_do_not_lead(monkeypatch):
+    """Nearer than the decoder, where sampling from noise is behind it."""
+    exact = as_if_fitted(WORLD)
+    monkeypatch.setattr(DiffusionAttack, "learn", lambda *arguments: exact)
+    client = Client(Folded(WORLD), Gaussian(std=0.05))
+    parts = {"auxiliary": WORLD.part(2000, 0, "auxiliary"), "selection": WORLD.part(300, 0, "selection")}
+    known, x = grant(Threat(), oracle=oracle_of(client), **parts), WORLD.part(100, 0, "victims").images()
+    seen = Seen(oracle_of(client).release(x, source=SeededSource(1)))
+    decoder = DecoderAttack("conv", batch=64, plan=Plan(steps=150, lr=4e-3, ema=0.95, check_every=50))
+    attacks = (QUICK, replace(QUICK, start="decoder", decoder=decoder), decoder)
+    alone, near, painted = (mse(x, attack.fit(known, seed=0)(seen)).mean() for attack in attacks)
+    assert near < painted
+    assert near < 0.95 * alone
+
+
+@pytest.mark.parametrize("releases", [1, 4])
+def test_from_a_decoder_it_is_above_the_optimum_and_near_it(releases, monkeypatch):
+    exact = as_if_fitted(WORLD)
+    monkeypatch.setattr(DiffusionAttack, "learn", lambda *arguments: exact)
+    parts = {"auxiliary": WORLD.part(2000, 0, "auxiliary"), "selection": WORLD.part(300, 0, "selection")}
+    known = grant(Threat(releases=releases), oracle=oracle_of(WORLD.client()), **parts)
+    x = WORLD.part(100, 0, "victims").images()
+    seen = Seen(oracle_of(WORLD.client()).release(x, source=SeededSource(1), releases=releases))
+    decoder = DecoderAttack("conv", batch=64, plan=Plan(steps=100, lr=4e-3, ema=0.95, check_every=50))
+    attack = replace(QUICK, start="decoder", decoder=decoder)
+    assert attack.name == "diffusion-decoder"
+    found, best = mse(x, attack.fit(known, seed=0)(seen)), mse(x, WORLD.best_attack(seen))
+    assert interval(found - best).high >= 0
+    assert found.mean() < 1.2 * best.mean()
+
+
 def as_if_fitted(this: LinearGaussian) -> fitting.Fitted:
     """As if the best denoiser had been fitted."""
     return fitting.Fitted(Exact(this), (fitting.Check(1, 0.0, 0.0, 0.0),), "plateau", still_falling=False)
@@ -172,14 +225,14 @@ def test_what_is_measured_does_not_depend_on_how_many_images_are_held_at_once(mo
     own = WORLD.part(60, 0, "own").images()
     bare = sampler(WORLD, steps=5)
     whole, seen, denoise = bare.measure(own), [], Sampler._denoise
-    monkeypatch.setattr(diffusion, "PIXELS", {"cpu": 64 * 7})
+    monkeypatch.setattr(sampling, "PIXELS", {"cpu": 64 * 7})
     monkeypatch.setattr(Sampler, "_denoise", lambda self, x, sigma: (seen.append(len(x)), denoise(self, x, sigma))[1])
     torch.testing.assert_close(bare.measure(own), whole)
     assert max(seen) == 7
 
 
 def test_whoever_watches_can_end_it_among_the_victims_and_it_goes_on_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(diffusion, "PIXELS", {"cpu": 64 * 2 * 3})  # three victims at once
+    monkeypatch.setattr(sampling, "PIXELS", {"cpu": 64 * 2 * 3})  # three victims at once
     monkeypatch.setattr(diffusion, "N_OWN", 12)
     known, state = held(WORLD), tmp_path / "trial.fit"
     seen = Seen(oracle_of(WORLD.client()).release(WORLD.part(7, 1).images(), source=SeededSource(0)))

@@ -26,6 +26,7 @@ SEARCH = OptimizationAttack(steps=30, n_tuned=8, width=4, decoder=CONV)
 DUEL = GeneratorAttack(
     latent=8, width=4, batch=16, plan=replace(QUICK, steps=20), critic_lr=5e-3, steps=15, restarts=2, n_tuned=8
 )
+SAMPLES = DiffusionAttack(width=8, batch=32, plan=QUICK, steps=8, samples=2, n_tuned=8, decoder=CONV)
 ATTACKS: list[Attack] = [
     Ridge(),
     CONV,
@@ -45,7 +46,8 @@ ATTACKS: list[Attack] = [
     replace(SEARCH, prior="gaussian", start="decoder"),
     DUEL,
     replace(DUEL, mode="decoder", rung="conv", batch=32, plan=QUICK),
-    DiffusionAttack(width=8, batch=32, plan=QUICK, steps=8, samples=2, n_tuned=8),
+    SAMPLES,
+    replace(SAMPLES, start="decoder"),
 ]
 
 BRIEF = replace(QUICK, steps=30, check_every=15, lr=1e-2)
@@ -72,7 +74,8 @@ def brief(attack: Attack) -> Attack:
             few = {"steps": 5, "restarts": 2, "n_tuned": 4}
             return replace(attack, latent=8, width=4, batch=16, plan=BRIEF, critic_lr=5e-3, **few)
         case DiffusionAttack():
-            return replace(attack, width=8, batch=16, plan=BRIEF, steps=4, samples=2, n_tuned=4)
+            few = {"steps": 4, "samples": 2, "n_tuned": 4}
+            return replace(attack, width=8, batch=16, plan=BRIEF, decoder=brief(attack.decoder), **few)
         case ShadowAttack():
             return replace(attack, batch=16, plan=BRIEF, decoder=brief(attack.decoder))
         case _:

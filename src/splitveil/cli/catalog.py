@@ -91,6 +91,7 @@ ATTACKS = {
     "generator-latent": Entry("splitveil.attacks:GeneratorAttack", "search in the latent space of a WGAN-GP"),
     "generator-decoder": Entry("splitveil.attacks:GeneratorAttack", "a decoder trained with a critic"),
     "diffusion": Entry("splitveil.attacks:DiffusionAttack", "posterior samples of a small diffusion model"),
+    "diffusion-decoder": Entry("splitveil.attacks:DiffusionAttack", "the same, from a decoder's picture on"),
     "nearest": Entry("splitveil.attacks:Retrieval", "the attacker's own image that is sent most alike"),
     "nearest-8": Entry("splitveil.attacks:Retrieval", "the mean of the eight that are sent most alike"),
     "shadow": Entry("splitveil.attacks:ShadowAttack", "no queries: a client of the same family, and a decoder on it"),

@@ -89,6 +89,7 @@ def full() -> Suite:
         Trial(decoder("unet", plan=LONGER), Threat(insider=True)),
         Trial(OptimizationAttack(prior="gaussian", start="decoder"), Threat()),
         Trial(DiffusionAttack(), Threat()),
+        Trial(DiffusionAttack(start="decoder"), Threat()),
         Trial(GeneratorAttack(mode="decoder"), Threat()),
         Trial(GeneratorAttack(mode="latent"), Threat()),
         Trial(OptimizationAttack(prior="deep-image-prior"), Threat()),
