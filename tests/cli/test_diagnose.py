@@ -58,3 +58,17 @@ def test_a_run_without_penalties_says_how_to_add_one(run: Path) -> None:
     (run / "metrics.jsonl").write_text(json.dumps({"epoch": 0, "loss": 1.0}) + "\n")
     with pytest.raises(UsageError, match="regularizers="):
         diagnose(run, as_json=False)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b'{"epoch": 1, "lo', b"\x89PNG\xff\xfe\n", b"3\n", b'{"loss": 1.0}\n'],
+    ids=["cut", "binary", "number", "bare"],
+)
+def test_a_damaged_log_is_named_in_one_line(run: Path, damage: bytes) -> None:
+    place = run / "metrics.jsonl"
+    place.write_bytes(json.dumps(record(0, penalty=1.0)).encode() + b"\n" + damage)
+    with pytest.raises(UsageError, match=r"metrics\.jsonl: cannot be read \(.+\); remove the damaged lines") as said:
+        diagnose(run, as_json=False)
+    assert "\n" not in str(said.value)
+    assert not list(run.glob("*.png"))

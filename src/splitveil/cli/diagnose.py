@@ -12,7 +12,7 @@ import numpy as np
 from splitveil.check import UsageError
 from splitveil.cli.display import out, print_json
 from splitveil.cli.runs import read_run_config
-from splitveil.training.log import read_log
+from splitveil.training.log import NAME, read_log
 
 Records = list[dict[str, Any]]
 
@@ -32,7 +32,7 @@ CLOSED = 0.01  # mean gate opening below which nothing is charged
 def diagnose(run: Path, *, as_json: bool) -> None:
     """The command."""
     read_run_config(run)
-    records = read_log(run)
+    records = _logged(run)
     if not records:
         raise UsageError(f"{run}: nothing is logged yet; train at least one epoch")
     names = sorted({key.split("/")[0] for record in records for key in record if "/" in key})
@@ -48,6 +48,16 @@ def diagnose(run: Path, *, as_json: bool) -> None:
     for name in names:
         out().print(f"[bold]{name}[/]: {'; '.join(remarks[name]) or 'nothing unusual'}")
         out().print(f"  wrote {pictures[name]}", markup=False)
+
+
+def _logged(run: Path) -> Records:
+    try:
+        records = read_log(run)
+        if not all(isinstance(record, dict) and "epoch" in record for record in records):
+            raise ValueError("a line is not an epoch")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{run / NAME}: cannot be read ({error}); remove the damaged lines") from None
+    return records
 
 
 def series(name: str, gauge: str, records: Records) -> tuple[list[int], np.ndarray]:
