@@ -12,6 +12,7 @@ from PIL import Image
 
 from splitveil.check import UsageError
 from splitveil.cli import attack as commands
+from splitveil.cli import releases as curves
 from splitveil.cli.main import run
 from splitveil.cli.releases import read_counts
 from splitveil.data import ImageSet
@@ -57,7 +58,7 @@ def test_more_releases_leak_more_and_the_curve_is_kept(call: Callable[..., Said]
     said = call("noisy", "--queries", "1,4,16", "--suite", "cheap", "--json")
     assert said.code == 0, said.err
     words = json.loads(said.out)
-    folder = Path("noisy/attacks/queries")
+    folder = Path("noisy/attacks/queries-cheap")
     assert words == json.loads((folder / "queries.json").read_text())
     assert {(row["attack"], row["releases"]) for row in words["rows"]} == {
         (attack, count) for attack in ("ridge", "decoder-conv") for count in (1, 4, 16)
@@ -81,7 +82,7 @@ def test_other_numbers_of_releases_join_the_curve(call: Callable[..., Said]) -> 
     def counts(said: Said) -> list[int]:
         assert said.code == 0, said.err
         words = json.loads(said.out)
-        assert words == json.loads(Path("noisy/attacks/queries/queries.json").read_text())
+        assert words == json.loads(Path("noisy/attacks/queries-cheap/queries.json").read_text())
         return [row["releases"] for row in words["rows"]]
 
     words = ("noisy", "--suite", "cheap", "--json", "--queries")
@@ -90,8 +91,19 @@ def test_other_numbers_of_releases_join_the_curve(call: Callable[..., Said]) -> 
     other = call(*words, "1,4", "--seeds", "2")
     assert counts(other) == [1, 1, 4, 4]
     assert "queries.json is of other victims or seeds, or damaged: it is replaced" in other.err
-    Path("noisy/attacks/queries/queries.json").write_text("{")
+    Path("noisy/attacks/queries-cheap/queries.json").write_text("{")
     assert "it is replaced" in call(*words, "1,4").err
+
+
+@pytest.mark.usefixtures("short")
+def test_each_suite_keeps_its_own_curve(call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curves, "releases", lambda counts, **_: suites.releases(counts, is_short=True))
+    for suite in ("standard", "cheap"):
+        said = call("noisy", "--queries", "1,4", "--suite", suite)
+        assert said.code == 0, said.err
+        folder = Path("noisy/attacks") / f"queries-{suite}"
+        assert f"wrote {folder}: queries.png, queries.json" in said.out
+        assert {path.name for path in folder.iterdir()} >= {"queries.json", "queries.png", "attacks"}
 
 
 def test_changed_images_are_refused_before_anything_is_written(
@@ -113,7 +125,7 @@ def test_a_client_without_noise_is_refused(call: Callable[..., Said]) -> None:
     said = call("silent", "--queries", "1,4")
     assert said.code == 2
     assert "every release of an input is the same" in said.err
-    assert not Path("silent/attacks/queries").exists()
+    assert not list(Path("silent").glob("attacks/queries*"))
 
 
 def test_numbers_of_releases_are_read_sorted_and_once() -> None:

@@ -16,7 +16,7 @@ from splitveil.cli.deadline import Deadline
 from splitveil.cli.display import err, out, print_json
 from splitveil.cli.limits import limits_of, show_limits
 from splitveil.cli.lock import alone_in
-from splitveil.cli.releases import read_counts, releases_suite, show_curve, write_curve
+from splitveil.cli.releases import curve_folder, read_counts, releases_suite, show_curve, write_curve
 from splitveil.cli.runs import Run, device_of, open_run, refuse_ranks
 from splitveil.cli.tables import show_result
 from splitveil.cli.workers import Team, Words, help_with, play_together
@@ -117,13 +117,13 @@ def attack(
     if counts:
         chosen = releases_suite(counts, suite=suite, attacks=attacks, client=opened.split.client)
     if helper is not None:
-        place = run / "attacks" / ("queries" if counts else suite)
+        place = curve_folder(run, suite) if counts else run / "attacks" / suite
         help_with(helper, opened, chosen, directory=place, seeds=range(n_seeds), deadline=deadline)
         return
     words = _words(run, suite, attacks, queries, n_seeds, device)
     budget = Budget(n_seeds, deadline, Team(n_workers, words) if n_workers > 1 else None)
     if counts:
-        _show_curve(opened, chosen, counts, budget, as_json=as_json, quiet=quiet)
+        _show_curve(opened, chosen, counts, curve_folder(run, suite), budget, as_json=as_json, quiet=quiet)
         return
     result = _attacked(opened, chosen, folder=suite, budget=budget, undefended=known, quiet=quiet or as_json)
     if as_json:
@@ -149,10 +149,9 @@ def _words(
 
 
 def _show_curve(
-    opened: Run, suite: Suite, counts: tuple[int, ...], budget: Budget, *, as_json: bool, quiet: bool
+    opened: Run, suite: Suite, counts: tuple[int, ...], folder: Path, budget: Budget, *, as_json: bool, quiet: bool
 ) -> None:
     """Leak against the number of releases, as table, plot and JSON."""
-    folder = opened.directory / "attacks" / "queries"
     result = _attacked(opened, suite, folder=folder.name, budget=budget, counts=counts, quiet=quiet or as_json)
     curve = write_curve(result, counts, folder)
     if as_json:

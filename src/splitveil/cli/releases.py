@@ -47,6 +47,11 @@ def releases_suite(counts: Sequence[int], *, suite: str, attacks: Sequence[str],
     return releases(counts, is_short=suite == "cheap")
 
 
+def curve_folder(run: Path, suite: str) -> Path:
+    """Where the curve of a suite is kept: suites play other decoders on other numbers of victims."""
+    return run / "attacks" / f"queries-{suite}"
+
+
 def write_curve(result: Result, counts: Sequence[int], folder: Path) -> dict[str, Any]:
     """queries.json and queries.png: leak against the number of releases.
 
