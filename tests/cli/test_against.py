@@ -1,5 +1,6 @@
 """Fewer bits than an undefended run of the same noise: compared on the command line, or said why not."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,12 +8,14 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from splitveil.bounds import Bound, Kind, compare
+from splitveil.check import UsageError
+from splitveil.cli.against import undefended_run
 from splitveil.cli.main import run
 from splitveil.evaluation import Result, suite_named
 from worlds.finished_runs import make_runs
 
 GAUSSIAN = "[{name: gaussian, std: 0.05}]"
-RUNS = {"quiet": GAUSSIAN, "base": GAUSSIAN, "louder": "[{name: gaussian, std: 0.1}]", "silent": "[]"}
+RUNS = {"quiet": GAUSSIAN, "base": GAUSSIAN, "louder": "[{name: gaussian, std: 0.1}]", "silent": "[]", "mute": "[]"}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +79,7 @@ def test_fewer_bits_are_compared_with_those_of_the_same_noise(
     ("run", "other", "reason"),
     [
         ("quiet", "louder", "it has another mechanism; train it with the same noise"),
-        ("silent", "silent", "without gaussian noise nothing bounds the bits"),
+        ("silent", "mute", "without gaussian noise nothing bounds the bits"),
     ],
 )
 def test_what_does_not_compare_is_told_in_one_line(
@@ -99,3 +102,40 @@ def test_a_run_with_a_regularizer_is_nobody_s_base(runs: Path, call: Callable[..
     finally:
         place.write_text(text)
     assert "it has a regularizer; train it without" in said
+
+
+@pytest.mark.parametrize("command", ["attack", "evaluate"])
+def test_a_run_is_not_compared_with_itself(
+    runs: Path, call: Callable[..., str], capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    attacked(runs / "quiet", call)
+    again = runs / "base" / ".." / "quiet"
+    with pytest.raises(SystemExit) as stop:
+        run([command, str(runs / "quiet"), "--undefended", str(again), "--suite", "cheap", "--device", "cpu"])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said == f"error: --undefended: {again} is the run itself; give another one, without its defense\n"
+
+
+@pytest.mark.parametrize(
+    "damage", [b"{", b"\xff\xfe", b"[]", b'{"schema_version": 0}'], ids=["cut", "binary", "list", "old"]
+)
+def test_a_damaged_result_of_the_other_run_is_named(runs: Path, call: Callable[..., str], damage: bytes) -> None:
+    attacked(runs / "base", call)
+    place = kept(runs / "base").with_name("result.json")
+    place.write_bytes(damage)
+    with pytest.raises(
+        UsageError, match=r"base/attacks/cheap/result\.json cannot be read \(.+\); run `.+` again"
+    ) as said:
+        undefended_run(runs / "base", "cheap", of=runs / "quiet")
+    assert "\n" not in str(said.value)
+
+
+def test_a_result_that_lacks_a_key_is_named(runs: Path, call: Callable[..., str]) -> None:
+    attacked(runs / "base", call)
+    place = kept(runs / "base").with_name("result.json")
+    words = json.loads(place.read_text())
+    del words["attacks"]
+    place.write_text(json.dumps(words))
+    with pytest.raises(UsageError, match=r"result\.json cannot be read \('attacks'\)"):
+        undefended_run(runs / "base", "cheap", of=runs / "quiet")

@@ -22,14 +22,23 @@ class Undefended:
     result: Result
 
 
-def undefended_run(run: Path | None, suite: str) -> Undefended | None:
-    """The run that was given by --undefended; it must have been attacked by this suite."""
+def undefended_run(run: Path | None, suite: str, *, of: Path) -> Undefended | None:
+    """The run that was given by --undefended of another; it must have been attacked by this suite."""
     if run is None:
         return None
+    if run.resolve() == of.resolve():
+        raise UsageError(f"--undefended: {run} is the run itself; give another one, without its defense")
     place = run / "attacks" / suite / "result.json"
     if not place.exists():
         raise UsageError(f"--undefended: {place} is not there; run `splitveil attack {run} --suite {suite}` first")
-    return Undefended(open_run(run), Result.load(place))
+    return Undefended(open_run(run), _result(place, again=f"splitveil attack {run} --suite {suite}"))
+
+
+def _result(place: Path, *, again: str) -> Result:
+    try:
+        return Result.load(place)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"--undefended: {place} cannot be read ({error}); run `{again}` again") from None
 
 
 def compared(

@@ -112,7 +112,7 @@ def attack(
     positive("--time-budget", 1.0 if time_budget is None else time_budget, hint="leave it out for no limit")
     deadline = Deadline.of(until) if until is not None else Deadline.after(time_budget)
     counts = () if queries is None else _counts(queries, undefended)
-    chosen, known = _suite(suite, () if counts else attacks), undefended_run(undefended, suite)
+    chosen, known = _suite(suite, () if counts else attacks), undefended_run(undefended, suite, of=run)
     opened = _open_on(run, device)
     if counts:
         chosen = releases_suite(counts, suite=suite, attacks=attacks, client=opened.split.client)
@@ -176,7 +176,7 @@ def evaluate(
     for name, gate in (("--min-accuracy", min_accuracy), ("--max-leak", max_leak)):
         if gate is not None:
             share(name, gate, hint="it is a share, not a percentage")
-    chosen, known = _suite(suite, ()), undefended_run(undefended, suite)
+    chosen, known = _suite(suite, ()), undefended_run(undefended, suite, of=run)
     opened = _open_on(run, device)
     measured = _accuracies(opened)
     budget = Budget(n_seeds)
