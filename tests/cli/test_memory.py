@@ -159,6 +159,13 @@ MISTAKES: dict[str, tuple[Callable[[], object], tuple[str, ...], str]] = {
     "pickle": (lambda: np.save("keys.npy", np.array([object()]), allow_pickle=True), (), "can be read"),
     "units": (lambda: damage("docs", lambda x: x[:5]), ("--units", "docs.npy"), "one id"),
     "beta": (lambda: None, ("--beta", "0"), "beta must be > 0"),
+    "large beta": (lambda: None, ("--beta", "700"), "beta = 700 is too large.*lower it"),
+    "huge beta": (lambda: None, ("--beta", "1e6"), "beta = 1e[+]06 is too large.*lower it"),
+    "huge Taylor beta": (lambda: None, ("--features", "taylor", "--beta", "1e200"), "lower beta or the degree"),
+    "query norm": (lambda: None, ("--query-norm", "1e300"), "query_norm 1e[+]300.*lower beta, query_norm"),
+    "key norm": (lambda: None, ("--key-norm", "1e300"), "key_norm 1e[+]300.*keep key_norm near"),
+    "value norm": (lambda: None, ("--value-norm", "1e308"), "value_norm must be ≤ 1e[+]150, got 1e[+]308; lower it"),
+    "small key norm": (lambda: None, ("--key-norm", "1e-300"), "keep key_norm near"),
     "nystrom width": (lambda: [damage(n, lambda x: np.tile(x, 3)) for n in ("keys", "values", "pub")],
                       ("--features", "nystrom"), "d ≤ 8"),
 }  # fmt: skip
@@ -173,6 +180,20 @@ def test_a_mistake_is_told_in_one_line_and_nothing_is_written(
         CliRunner().invoke(app, [*BUILD, *words], catch_exceptions=False)
     assert "\n" not in str(error.value)
     assert not (files / "mem").exists()
+
+
+@pytest.mark.parametrize("words", [BUILD, ("demo",)], ids=["build", "demo"])
+def test_a_negative_seed_is_refused_before_any_work(files: Path, words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*words, "--seed", "-1"])
+    assert result.exit_code == 2
+    assert "--seed" in result.output
+    assert not (files / "mem").exists()
+
+
+def test_a_query_with_too_large_a_beta_is_refused(run: Run) -> None:
+    run(*BUILD)
+    with pytest.raises(UsageError, match=r"beta = 1e[+]06 is too large"):
+        run("query", "mem", "queries.npy", "--beta", "1e6", "--out", "a.npz")
 
 
 def test_what_is_missing_is_told(run: Run) -> None:

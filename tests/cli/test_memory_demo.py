@@ -47,6 +47,25 @@ def test_the_demo_answers_soft_questions_about_documents(monkeypatch: pytest.Mon
     assert set(rows) == {1.0, 2.0, 4.0, 8.0, 16.0}
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--epsilon", "nan"), "epsilon must be"),
+        (("--epsilon", "0"), "epsilon must be > 0"),
+        (("--epsilon", "inf"), "epsilon must be"),
+        (("--epsilon", "1e-300"), "raise epsilon"),
+        (("--rows", "40000"), "--rows 40000 is too many for 9000 texts"),
+    ],
+)
+def test_wrong_numbers_are_told_before_a_text_is_embedded(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], says: str
+) -> None:
+    monkeypatch.setattr(memory_demo, "corpus", fake_corpus)
+    monkeypatch.setattr(memory_demo, "embed", lambda *_, **__: pytest.fail("texts were embedded"))
+    with pytest.raises(UsageError, match=says):
+        CliRunner().invoke(app, ["demo", *words], catch_exceptions=False)
+
+
 def test_no_document_is_in_two_parts_of_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_demo, "corpus", fake_corpus)
     monkeypatch.setattr(memory_demo, "embed", fake_embed)

@@ -45,7 +45,7 @@ def build(
         float | None, typer.Option("--accuracy", help="Refuse if the noise is a larger share of a typical answer.")
     ] = None,
     prior: Annotated[bool, typer.Option("--prior", help="Denoise with the public rows (James–Stein).")] = False,
-    seed: Annotated[int | None, typer.Option("--seed", help="Repeatable noise for tests: NOT private.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Repeatable noise for tests: NOT private.")] = None,
     json: Json = False,
 ) -> None:
     """Release a private memory of keys and values.
@@ -138,7 +138,7 @@ def demo(
     rows: Annotated[int, typer.Option("--rows", min=500, help="Private texts.")] = 8_000,
     epsilon: Annotated[float, typer.Option("--epsilon")] = 2.0,
     cache: Annotated[Path | None, typer.Option("--cache", help="Keep embeddings here.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the split into public, private and queries.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the split into public, private and queries.")] = 0,
     json: Json = False,
 ) -> None:
     """Build memories of real text (Debian's package descriptions, or docstrings) and compare them with exact attention.

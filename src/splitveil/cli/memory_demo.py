@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from splitveil.check import UsageError
 from splitveil.cli.display import err, print_json
 from splitveil.cli.display import out as stdout
 from splitveil.cli.memory_corpus import Text, corpus, embed
@@ -24,6 +25,7 @@ from splitveil.private_attention import Bounds, PolynomialFeatures, PrivacySpec,
 D = 16  # dimensions kept of 384, chosen on public texts
 TOPICS = 12  # the most frequent ones; the rest are left out
 PUBLIC_SHARE, QUERIES = 0.25, 400
+LEAST_PRIVATE = 500  # private texts that are left when the corpus is short
 BETAS = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
@@ -51,6 +53,8 @@ def make_world(rows: int, seed: int, cache: Path | None) -> World:
     place = dict(zip(units, np.random.default_rng(seed).random(len(units)), strict=True))
     texts = sorted(texts, key=lambda t: place[t.unit])
     n_public = int(rows * PUBLIC_SHARE)
+    if len(texts) < QUERIES + n_public + LEAST_PRIVATE:
+        raise UsageError(f"--rows {rows} is too many for {len(texts)} texts ({source}); lower it")
     texts = texts[: QUERIES + n_public + rows]
     vectors = embed([t.text for t in texts], cache=cache)
     names = torch.tensor([topics.index(t.topic) for t in texts])
@@ -73,6 +77,7 @@ def make_world(rows: int, seed: int, cache: Path | None) -> World:
 
 def demo(*, rows: int, epsilon: float, seed: int, cache: Path | None, as_json: bool) -> None:
     """Build a memory for every β and show how far its answers are from exact attention."""
+    _rehearse(epsilon)
     started = time.monotonic()
     world = make_world(rows, seed, cache)
     if not as_json:
@@ -106,8 +111,7 @@ def measure(world: World, beta: float, epsilon: float) -> dict[str, Any]:
     bounds = Bounds.from_public(world.public, prior, quantile=1.0)
     products = world.public[:500] @ (world.public - torch.as_tensor(bounds.key_center)).T
     features = PolynomialFeatures(D, 2).fit_public(products, beta)
-    spec = PrivacySpec(epsilon, 1e-6, unit="document", document_rows=2.0)
-    builder = PrivateKV.builder(spec, bounds, features, len(world.topics))
+    builder = PrivateKV.builder(_spec(epsilon), bounds, features, len(world.topics))
     memory = builder.add(world.private, values[world.private_topics], world.documents).release()
     memory = PublicPrior(world.public, prior).denoise(memory)
     answer = memory.attend(world.queries)
@@ -122,6 +126,16 @@ def measure(world: World, beta: float, epsilon: float) -> dict[str, Any]:
         "private_accuracy": _accuracy(answer.output, base, world.query_topics),
         "flagged": float(answer.flagged.double().mean()),
     }
+
+
+def _spec(epsilon: float) -> PrivacySpec:
+    return PrivacySpec(epsilon, 1e-6, unit="document", document_rows=2.0)
+
+
+def _rehearse(epsilon: float) -> None:
+    """Release a memory of no rows: an ε that cannot be had is told before the texts are embedded."""
+    features = PolynomialFeatures(D, 2).taylor(1.0)
+    PrivateKV.builder(_spec(epsilon), Bounds(1.0, 1.0, 1.0), features, TOPICS).release()
 
 
 def _accuracy(answers: Tensor, base: Tensor, wanted: Tensor) -> float:

@@ -31,6 +31,7 @@ from splitveil.private_attention.spec import Bounds
 
 KEPT_PRODUCTS = 4096  # order statistics of the public inner products, kept so that a later β can be fitted
 MOST_FEATURES = 100_000  # a memory of this many rows and 64 columns is 50 MB
+MOST_WEIGHT = 1e300  # B² beyond it leaves no room for the sums that follow
 MARGIN = 1e-9  # of B², taken off κ_min for rounding in its minimization
 NEARLY_REAL = 1e-3  # imaginary part of a root of p′ that may be a double real root
 
@@ -123,12 +124,18 @@ class PolynomialFeatures(FeatureMap):
         chosen = tuple(range(self.degree + 1)) if degrees is None else degrees
         out = torch.zeros(self.degree + 1, dtype=torch.float64)
         if self.method == "taylor":
-            for j in chosen:
-                out[j] = beta**j / math.factorial(j)
+            try:
+                for j in chosen:
+                    out[j] = beta**j / math.factorial(j)
+            except OverflowError:
+                raise UsageError(f"beta = {beta:g} to the power {j} overflows; lower beta or the degree") from None
         elif self.products is not None:
             x = self.products
             design = torch.stack([x**j for j in chosen], dim=1)
-            out[list(chosen)] = torch.linalg.lstsq(design, (beta * x).exp()[:, None], driver="gelsd").solution[:, 0]
+            target = (beta * x).exp()
+            if not bool(torch.isfinite(target).all()):
+                raise UsageError(f"beta = {beta:g} is too large: e^(beta·⟨q, k⟩) overflows on public rows; lower it")
+            out[list(chosen)] = torch.linalg.lstsq(design, target[:, None], driver="gelsd").solution[:, 0]
         else:
             raise UsageError(
                 "PolynomialFeatures has no coefficients yet; call .fit_public(inner_products, beta) or .taylor(beta)"
@@ -157,17 +164,14 @@ class PolynomialKernel(Kernel):
     def __init__(self, features: PolynomialFeatures, *, key_norm: float, query_norm: float) -> None:
         self.features, self.key_norm, self.largest_query = features, key_norm, query_norm
         self.beta, self.d = features.beta, features.d
-        a = features.coefficients(features.beta)
-        self.alpha2 = [abs(float(a_j)) * (query_norm / key_norm) ** j for j, a_j in enumerate(a)]
+        self.alpha2, weights = _alpha2(features, key_norm, query_norm)
         self.degrees = tuple(j for j, square in enumerate(self.alpha2) if square > 0)
         self._ratios: dict[float, dict[int, float]] = {}
         self.monomials = Monomials(features.d, features.degree)
         self.n_features = sum(self.monomials.sizes[j] for j in self.degrees)
         self._is_whole = len(self.degrees) == len(self.monomials.sizes)  # no degree was dropped
-        self.norm = math.sqrt(math.fsum(a2 * key_norm ** (2 * j) for j, a2 in enumerate(self.alpha2)))
-        self.least_inner = (
-            _least([a2 * key_norm ** (2 * j) for j, a2 in enumerate(self.alpha2)]) - MARGIN * self.norm**2
-        )
+        self.norm = math.sqrt(math.fsum(weights))
+        self.least_inner = _least(weights) - MARGIN * self.norm**2
         scale = 2.0**FEATURE_BITS / self.norm
         self._lift_weights = torch.cat(
             [
@@ -245,6 +249,23 @@ class PolynomialKernel(Kernel):
 
     def tensors(self) -> dict[str, Tensor]:
         return {} if self.features.products is None else {"products": self.features.products}
+
+
+def _alpha2(features: PolynomialFeatures, key_norm: float, query_norm: float) -> tuple[list[float], list[float]]:
+    """α_j², and α_j² R^{2j} that sum to B²."""
+    a = features.coefficients(features.beta)
+    try:
+        alpha2 = [abs(float(a_j)) * (query_norm / key_norm) ** j for j, a_j in enumerate(a)]
+        weights = [a2 * key_norm ** (2 * j) for j, a2 in enumerate(alpha2)]
+        square = math.fsum(weights)
+    except OverflowError:
+        square = math.inf
+    if not 0 < square < MOST_WEIGHT:
+        raise UsageError(
+            f"beta = {features.beta:g} with query_norm {query_norm:g} and key_norm {key_norm:g} leaves the range of "
+            "floats; lower beta, query_norm or the degree, and keep key_norm near the length of a key"
+        )
+    return alpha2, weights
 
 
 def _least(weights: list[float]) -> float:

@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from splitveil.check import UsageError
+from splitveil.check import UsageError, at_least
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -77,6 +77,8 @@ class RejectionSampler(LatticeSampler):
     """The same algorithm on whole arrays, its Bernoulli decisions made with 53-bit uniforms."""
 
     def __init__(self, seed: int | None = None) -> None:
+        if seed is not None:
+            at_least("seed", seed, 0)
         self.is_private = seed is None
         self.name = (
             "own discrete Gaussian (operating system's generator)"

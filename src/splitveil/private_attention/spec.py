@@ -20,6 +20,7 @@ from splitveil.check import UsageError, one_of, positive
 
 Adjacency = Literal["add_remove", "replace_one"]
 Unit = Literal["row", "document"]
+MOST_NORM = 1e150  # its square is still a float
 Center = Tensor | Sequence[float] | Sequence[Sequence[float]] | None  # one vector, or one a head
 
 
@@ -68,6 +69,8 @@ class Bounds:
     def __post_init__(self) -> None:
         for name in ("key_norm", "query_norm", "value_norm"):
             positive(name, getattr(self, name))
+        if self.value_norm > MOST_NORM:
+            raise UsageError(f"value_norm must be ≤ {MOST_NORM:g}, got {self.value_norm:g}; lower it")
         for name in ("key_center", "value_center"):
             object.__setattr__(self, name, _vector(name, getattr(self, name)))
 
