@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from splitveil.check import UsageError
 from splitveil.cli.config import read_config
-from splitveil.cli.runs import PROBE, new_directory, open_run, write_environment
+from splitveil.cli.runs import PROBE, new_directory, open_run, read_run_config, write_environment
 from splitveil.cli.train import carry_out, prepare
 from splitveil.training.checkpoint import SCRATCH
+from worlds.finished_runs import make_runs
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +57,45 @@ def test_a_result_has_the_notes_of_its_images_and_weights_are_as_readable_as_the
     Path("run/config.yaml").write_text("data: {source: heap.npz}\n")
     assert open_run("run").data.sha256 == result["data"]["sha256"]
     assert Path("run/checkpoint.safetensors").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("finished")
+    make_runs(root, {"noisy": "[{name: gaussian, std: 0.05}]"})
+    return root / "noisy"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("std: 0.05", "std: 0.5"),
+        ("name: gaussian\n  std:", "name: laplace\n  scale:"),
+        ("mechanism:", "mechanism: []\nx:"),
+    ],
+)
+def test_a_run_whose_mechanism_was_edited_is_refused(finished: Path, before: str, after: str) -> None:
+    place = finished / "config.yaml"
+    text = place.read_text()
+    assert before in text
+    edited = yaml.safe_load(text.replace(before, after))
+    edited.pop("x", None)
+    place.write_text(yaml.safe_dump(edited))
+    try:
+        with pytest.raises(UsageError) as said:
+            open_run(finished)
+    finally:
+        place.write_text(text)
+    now, was = json.dumps(edited["mechanism"]), '[{"name": "gaussian", "std": 0.05}]'
+    assert str(said.value) == (
+        f"{place}: mechanism is {now}, but the run was trained with {was} (model/manifest.json); "
+        "put that back, or train a new run"
+    )
+    assert open_run(finished).config.mechanism == [{"name": "gaussian", "std": 0.05}]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}\n"])
+def test_a_run_with_an_empty_config_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"config\.yaml: is empty; put back a copy"):
+        read_run_config(tmp_path)

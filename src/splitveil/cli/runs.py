@@ -139,7 +139,10 @@ def read_run_config(directory: Path) -> Config:
         raise UsageError(
             f"{directory}: not a run directory (no config.yaml); make one with `splitveil train --out {directory}`"
         )
-    return parse(read_yaml(path))
+    words = read_yaml(path)
+    if not words:
+        raise UsageError(f"{path}: is empty; put back a copy, or train a new run")
+    return parse(words)
 
 
 def open_run(directory: Path | str) -> Run:
@@ -148,7 +151,8 @@ def open_run(directory: Path | str) -> Run:
     config = read_run_config(directory)
     if not (directory / "result.json").exists():
         raise UsageError(f"{directory}: the run is not finished; go on with `splitveil train --resume {directory}`")
-    facts = _read_json(directory / "model" / "manifest.json", needs=("image_shape", "n_classes"))
+    facts = _read_json(directory / "model" / "manifest.json", needs=("image_shape", "n_classes", "mechanism"))
+    _refuse_edited(directory / "config.yaml", config, facts["mechanism"])
     channels, height, width = facts["image_shape"]
     shape = (channels, height, width)
     split = build_split(config, image_shape=shape, n_classes=facts["n_classes"], fresh=False)
@@ -157,6 +161,16 @@ def open_run(directory: Path | str) -> Run:
     split.client.eval()
     split.server.eval()
     return Run(directory, config, _read_json(directory / "result.json", needs=("data", "accuracy")), split)
+
+
+def _refuse_edited(path: Path, config: Config, trained: object) -> None:
+    """The mechanism holds no weights, so nothing else would tell that it is not the one of the training."""
+    if config.mechanism != trained:
+        now, was = json.dumps(config.mechanism, default=str), json.dumps(trained)
+        raise UsageError(
+            f"{path}: mechanism is {now}, but the run was trained with {was} (model/manifest.json); "
+            "put that back, or train a new run"
+        )
 
 
 def device_of(split: Split) -> torch.device:
