@@ -124,3 +124,56 @@ def test_list_doctor_config_and_data_check_answer(call: Callable[..., Said]) -> 
     assert json.loads(call("config", "schema").out)["properties"]
     facts = json.loads(call("data", "check", "fashion", "--json").out)
     assert facts["roles"]["train"]["images"] >= 10_000
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def stop(**_: object) -> None:
+        raise error
+
+    return stop
+
+
+def test_a_network_too_large_for_any_machine_is_told_in_one_line(call: Callable[..., Said], tiny: str) -> None:
+    size = "model.bottleneck.channels=100000000000000000"
+    said = call("train", "-s", f"data.source={tiny}", *SHORT, "-s", size, "--out", "a")
+    assert said.code == 3
+    assert said.err.startswith("error: out of memory; lower training.batch_size or model.bottleneck.channels")
+    assert said.err.count("\n") == 1
+    assert not Path("a").exists()
+
+
+def test_memory_that_the_cpu_lacks_is_told_in_one_line(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("splitveil.cli.show.doctor", lambda **_: torch.empty(2**58, dtype=torch.float64))
+    said = call("doctor")
+    assert said.code == 3
+    assert said.err.startswith(f"error: out of memory ({2**61} bytes were asked for at once); lower ")
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has\nmore lines"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:80] DefaultCPUAllocator: not enough memory: you tried to …"),
+        MemoryError(),
+    ],
+    ids=["cuda", "windows", "python"],
+)
+def test_every_way_to_run_out_of_memory_is_told_in_one_line(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("splitveil.cli.show.doctor", raising(error))
+    said = call("doctor")
+    assert said.code == 3
+    assert said.err.startswith("error: out of memory")
+    assert said.err.count("\n") == 1
+
+
+def test_any_other_error_of_the_program_stays_visible(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("splitveil.cli.show.doctor", raising(RuntimeError("mat1 and mat2 shapes cannot be multiplied")))
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        call("doctor")

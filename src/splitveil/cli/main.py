@@ -35,6 +35,7 @@ from splitveil.cli.options import (
     Version,
     Workers,
 )
+from splitveil.cli.shortage import told
 
 MISUSE: Any = typer.BadParameter.__base__  # click's UsageError, which some versions of typer bring themselves
 INTERRUPTED = 130  # what typer makes of Ctrl-C
@@ -274,8 +275,8 @@ def run(words: Sequence[str] | None = None) -> None:
         _leave(error, 3 if isinstance(error, RunError) else 2)
     except MISUSE as error:
         _leave_misused(error)
-    except OSError as error:  # a disk or a file that our own checks did not foresee
-        _leave(error, 3)
+    except (OSError, MemoryError, RuntimeError) as error:  # a disk, a file or a size that no check of ours foresaw
+        _leave(told(error), 3)
     if code == INTERRUPTED:
         _leave("interrupted", 3)
     sys.exit(code or 0)

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from splitveil.check import RunError, UsageError
 from splitveil.cli.build import build_data, build_split, build_terms
 from splitveil.cli.config import Config, read_config
@@ -64,8 +62,6 @@ def carry_out(
     except KeyboardInterrupt:
         again = f"`splitveil train --resume {directory}`" if is_first else "--resume"
         raise RunError(f"interrupted; what was reached is saved, go on with {again}") from None
-    except (torch.OutOfMemoryError, MemoryError):
-        raise RunError("out of memory; lower training.batch_size, or data.decoding.memory for image files") from None
 
 
 def train(
