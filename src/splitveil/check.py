@@ -22,14 +22,14 @@ def positive(name: str, value: float, *, hint: str = "") -> float:
     2.0
     """
     if not (math.isfinite(value) and value > 0):
-        raise UsageError(_say(f"{name} must be > 0, got {value}", hint))
+        raise UsageError(_say(f"{name} must be > 0{_finite(value)}, got {value}", hint))
     return value
 
 
 def at_least(name: str, value: float, least: float, *, hint: str = "") -> float:
     """Return `value` if it is finite and ≥ `least`."""
     if not (math.isfinite(value) and value >= least):
-        raise UsageError(_say(f"{name} must be ≥ {least}, got {value}", hint))
+        raise UsageError(_say(f"{name} must be ≥ {least}{_finite(value)}, got {value}", hint))
     return value
 
 
@@ -64,6 +64,10 @@ def nearest(word: str, known: "list[str] | tuple[str, ...]") -> str:
 
     close = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _finite(value: float) -> str:
+    return "" if math.isfinite(value) else " and finite"
 
 
 def _say(message: str, hint: str) -> str:

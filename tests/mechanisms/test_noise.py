@@ -50,5 +50,5 @@ def test_coordinates_and_samples_are_independent() -> None:
 @pytest.mark.parametrize("build", [lambda v: Gaussian(std=v), lambda v: Laplace(scale=v)])
 @pytest.mark.parametrize("value", [0.0, -0.1, float("nan"), float("inf")])
 def test_impossible_noise_is_refused_in_one_line(build, value: float) -> None:
-    with pytest.raises(UsageError, match=r"^(gaussian std|laplace scale) must be > 0, got [^\n]*$"):
+    with pytest.raises(UsageError, match=r"^(gaussian std|laplace scale) must be > 0( and finite)?, got [^\n]*$"):
         build(value)

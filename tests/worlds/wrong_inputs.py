@@ -73,7 +73,7 @@ CONFIG = [
     _set("value outside its choices", "training.optimizer=adam", says="training.optimizer"),
     _set("no epochs", "training.epochs=0", says="epochs must be ≥ 1"),
     _set("negative learning rate", "training.lr=-1", says="lr must be > 0"),
-    _set("infinite learning rate", "training.lr=.inf", says="lr must be > 0"),
+    _set("infinite learning rate", "training.lr=.inf", says="lr must be > 0 and finite"),
     _set("momentum of one", "training.momentum=1", says="momentum must lie in [0, 1)"),
     _set("milestone after the end", "training.milestones=[1.5]", says="milestones"),
     _set("negative seed", "training.seed=-1", says="seed must be ≥ 0"),
