@@ -208,10 +208,10 @@ def test_features_that_hang_together_are_read_with_their_covariance(n_classes, r
     assert chosen.interval.high >= truth
     assert not judged(chosen, 0.0, truth, 0.0).is_below
     assert chosen.interval.mean < truth + 0.25 * (plain.interval.mean - truth)
-    assert [bound.name for bound in information(here.known(2000), releases=releases)] == [
-        "information, a Gaussian a class",
-        f"information, a Gaussian a class, full covariance shrunk by {chosen.density.shrinkage:g}",
-    ]
+    names = [bound.name for bound in information(here.known(2000), releases=releases)]
+    assert names[0] == "information, a Gaussian a class"
+    assert names[-1] == f"information, a Gaussian a class, full covariance shrunk by {chosen.density.shrinkage:g}"
+    assert all("mixture" in name for name in names[1:-1])
 
 
 @drawn

@@ -70,13 +70,12 @@ def information(
     shrinkages: Sequence[float] = SHRINKAGES,
     seed: int = 0,
 ) -> tuple[Bound, ...]:
-    """Bounds on I(x; z_sent): of the plain Gaussian, and of the density that was chosen, if it is another."""
-    plain, chosen = readings(known, releases=releases, sizes=sizes, shrinkages=shrinkages, seed=seed)
+    """Bounds on I(x; z_sent): of the plain Gaussian, of the mixture that was chosen, of a full covariance if better."""
+    found = _all_readings(known, releases, sizes, shrinkages, seed)
     untried = "" if known.fit.z.shape[1] <= MOST else f"; full covariance not tried: more than {MOST} features"
-    return tuple(_bound(each, releases, untried) for each in (plain, chosen)[: 1 if chosen.density == PLAIN else 2])
+    return tuple(_bound(each, releases, untried) for each in found)
 
 
-@torch.no_grad()
 def readings(
     known: Encoded,
     *,
@@ -86,6 +85,15 @@ def readings(
     seed: int = 0,
 ) -> tuple[Reading, Reading]:
     """Of one group a class, and of the density that `known.choose` prefers. Full covariances of few features only."""
+    found = _all_readings(known, releases, sizes, shrinkages, seed)
+    return found[0], found[-1]
+
+
+@torch.no_grad()
+def _all_readings(
+    known: Encoded, releases: int, sizes: Sequence[int], shrinkages: Sequence[float], seed: int
+) -> tuple[Reading, ...]:
+    """Of one group a class, of the best mixture, and of the best density of all, each once."""
     at_least("releases", releases, 1)
     std = known.channel.std_after(releases)
     sets = [Noisy(points, _noise(points.z, seed)) for points in (known.choose, known.read)]
@@ -93,10 +101,11 @@ def readings(
     if known.fit.z.shape[1] <= MOST:
         full = full_nats(known.fit, sets, n_classes=known.n_classes, std=std, shrinkages=shrinkages)
         found |= {Density(shrinkage=a): nats for a, nats in full.items()}
-    best = min(found, key=lambda density: float(found[density][0].mean()))
+    by_choice = sorted(found, key=lambda density: float(found[density][0].mean()))
+    mixture = next(density for density in by_choice if density.shrinkage is None)
     classes = math.log2(known.n_classes)
-    plain, chosen = (Reading(each, found[each][1] / math.log(2) + classes) for each in (PLAIN, best))
-    return plain, chosen
+    shown = dict.fromkeys((PLAIN, mixture, by_choice[0]))
+    return tuple(Reading(each, found[each][1] / math.log(2) + classes) for each in shown)
 
 
 def _fit(known: Encoded, std: float, sizes: tuple[int, ...], seed: int) -> dict[int, Mixture]:
