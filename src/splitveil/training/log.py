@@ -63,9 +63,12 @@ class Log:
 
 
 def read_log(directory: Path) -> list[dict[str, Any]]:
-    """The epochs logged in a run directory."""
+    """The epochs logged in a run directory; a ValueError where a line is none."""
     path = directory / NAME
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines: list[Any] = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if not all(isinstance(line, dict) and "epoch" in line for line in lines):
+        raise ValueError("a line is not an epoch")
+    return lines
 
 
 def _epoch_of(line: str) -> float:
