@@ -124,6 +124,11 @@ class DecoderAttack(Attack):
         return torch.cat([network(*(each[i : i + CHUNK] for each in inputs)) for i in starts])
 
 
+def usual_decoder() -> DecoderAttack:
+    """The one that other attacks build on: the residual rung, as `standard` runs it."""
+    return DecoderAttack("residual", batch=512, plan=Plan(steps=5000, lr=3e-3, ema=0.998, check_every=100))
+
+
 @final
 class _Decoded(Inverter):
     def __init__(self, attack: DecoderAttack, fitted: Fitted, train_mse: float) -> None:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from splitveil.attacks.averaging import Averaged
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
 from splitveil.attacks.channel import channel_of
-from splitveil.attacks.decoder import DecoderAttack
+from splitveil.attacks.decoder import DecoderAttack, usual_decoder
 from splitveil.attacks.descent import clock
 from splitveil.attacks.keeping import beside, keeping, learned_once, once, shared
 from splitveil.attacks.knowledge import Knowledge
@@ -50,10 +50,6 @@ TRUSTS = (0.1, 0.3, 1.0)  # w
 Start = Literal["noise", "decoder"]
 
 
-def _decoder() -> DecoderAttack:
-    return DecoderAttack("residual", batch=512, plan=Plan(steps=5000, lr=3e-3, ema=0.998, check_every=100))
-
-
 @final
 @dataclass(frozen=True)
 class DiffusionAttack(Attack):
@@ -68,7 +64,7 @@ class DiffusionAttack(Attack):
     expectation: int = 8  # draws of a mechanism that is random beside additive noise
     n_tuned: int = 48  # selection images that choose g and w
     start: Start = "noise"
-    decoder: DecoderAttack = field(default_factory=_decoder)  # that sampling may start from
+    decoder: DecoderAttack = field(default_factory=usual_decoder)  # that sampling may start from
 
     def __post_init__(self) -> None:
         one_of("start", self.start, ("noise", "decoder"))

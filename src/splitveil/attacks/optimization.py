@@ -17,14 +17,13 @@ from splitveil.attacks.averaging import Averaged
 from splitveil.attacks.base import Attack, Course, Inverter, Need
 from splitveil.attacks.canvas import Canvas, PixelCanvas, gaussian_canvas, network_canvas
 from splitveil.attacks.channel import Loss, channel_of
-from splitveil.attacks.decoder import DecoderAttack
+from splitveil.attacks.decoder import DecoderAttack, usual_decoder
 from splitveil.attacks.descent import Descent
 from splitveil.attacks.keeping import keeping
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.refinement import Begin, Candidates, Search, some, tune
 from splitveil.attacks.ridge import Ridge
 from splitveil.check import UsageError, at_least, one_of, positive
-from splitveil.fitting import Plan
 from splitveil.randomness import SeededSource
 from splitveil.types import Images
 
@@ -48,10 +47,6 @@ STOPS: dict[Prior, tuple[float, ...]] = {  # shares of the steps after which it 
 SHORT_OF_DECODER = (0.0, 0.1, 0.3, 1.0)  # the same, from a decoder on
 
 
-def _decoder() -> DecoderAttack:
-    return DecoderAttack("residual", batch=512, plan=Plan(steps=5000, lr=3e-3, ema=0.998, check_every=100))
-
-
 @final
 @dataclass(frozen=True)
 class OptimizationAttack(Attack):
@@ -65,7 +60,7 @@ class OptimizationAttack(Attack):
     expectation: int = 8  # draws of a mechanism that is random beside additive noise
     n_tuned: int = 64  # selection images that choose the weight and when to stop
     width: int = 24  # of the deep image prior
-    decoder: DecoderAttack = field(default_factory=_decoder)  # that a search may start from
+    decoder: DecoderAttack = field(default_factory=usual_decoder)  # that a search may start from
 
     def __post_init__(self) -> None:
         one_of("prior", self.prior, tuple(WEIGHTS))

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
-from splitveil.attacks.decoder import DecoderAttack
+from splitveil.attacks.decoder import DecoderAttack, usual_decoder
 from splitveil.attacks.keeping import beside
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.oracle import ClientOracle
@@ -42,10 +42,6 @@ HIDDEN = 256  # units of a head of the attacker's own
 LIVELY = Plan(steps=12_000, lr=2e-3, weight_decay=0.02, check_every=200)
 
 
-def _decoder() -> DecoderAttack:
-    return DecoderAttack("residual", batch=512, plan=Plan(steps=5000, lr=3e-3, ema=0.998, check_every=100))
-
-
 @final
 @dataclass(frozen=True)
 class ShadowAttack(Attack):
@@ -55,7 +51,7 @@ class ShadowAttack(Attack):
     statistics: float = 10.0  # w; without the head, or with one that has no batch norms, there are none to match
     batch: int = 256
     plan: Plan = LIVELY
-    decoder: DecoderAttack = field(default_factory=_decoder)
+    decoder: DecoderAttack = field(default_factory=usual_decoder)
 
     def __post_init__(self) -> None:
         at_least("batch", self.batch, 2, hint="batch norm needs two images")
