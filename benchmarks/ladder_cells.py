@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from splitveil.attacks import DecoderAttack, Ridge, Threat
 from splitveil.data import Augment, ImageSet, Part, Role
@@ -82,9 +83,7 @@ def train_client(
     place = next(split.server.parameters()).device
     found = accuracy(split, data.victims.to(place), seed=client.seed)
     for half, path in ((split.server, head_weights(client, work)), (split.client, weights(client, work))):
-        fresh = path.with_suffix(".part")
-        save_file({name: value.cpu().contiguous() for name, value in half.state_dict().items()}, fresh)
-        os.replace(fresh, path)
+        keep_weights(half, path)
     return {
         "noise_std": client.std,
         "seed": client.seed,
@@ -93,6 +92,13 @@ def train_client(
         "gauges": {name: value for name, value in trained.history[trained.best_epoch].items() if "/" in name},
         "seconds": round(trained.seconds, 1),
     }
+
+
+def keep_weights(network: nn.Module, path: Path) -> None:
+    """A whole file or none."""
+    fresh = path.with_suffix(".part")
+    save_file({name: value.cpu().contiguous() for name, value in network.state_dict().items()}, fresh)
+    os.replace(fresh, path)
 
 
 def weights(client: Client, work: Path) -> Path:

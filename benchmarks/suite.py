@@ -6,11 +6,11 @@
 DATA is the folder that holds CIFAR-10 (or any name or file that `splitveil data check` reads). The clients share one
 network, one noise and one recipe: `noise` is charged for nothing, `surrogate` by --surrogate, `adversary` −w·log MSE
 of a live decoder. They are trained once and kept beside the cells, with the judges; fits in flight, priors and the
-servers' halves are kept in --work: the same command goes on where the time budget ended it. Cells that exist are
-skipped, the most informative come first, and what is left over is printed as "not measured". Attacks that take long for
-each victim are scored on the first --searched of them, and "of 1st" is every attack's error on these. Judged are the
-flags that one attack, the client's bounds or two rows can show; no undefended client is among the three, and one seed
-shows no instability.
+servers' halves are kept in --work (a half that is not there is trained anew on its client): the same command goes on
+where the time budget ended it. Cells that exist are skipped, the most informative come first, and what is left over is
+printed as "not measured". Attacks that take long for each victim are scored on the first --searched of them, and "of
+1st" is every attack's error on these. Judged are the flags that one attack, the client's bounds or two rows can show;
+no undefended client is among the three, and one seed shows no instability.
 """
 
 import argparse
@@ -24,11 +24,12 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from ladder_cells import pack, unpack, weights
+from ladder_cells import head_weights, pack, unpack, weights
 from suite_cells import PRIORS, Bounds, Cell, attack_one, bound_one, source_of, trials
 from suite_networks import (
     KINDS,
     Client,
+    Head,
     Judge,
     Prior,
     keep_networks,
@@ -36,6 +37,7 @@ from suite_networks import (
     prepare_judge,
     ready,
     take_networks,
+    train_head,
     train_one,
 )
 from workers import claims, do, launch, run_workers, write
@@ -44,7 +46,7 @@ from splitveil.attacks import DiffusionAttack
 from splitveil.cli.runs import environment
 from splitveil.data import read
 
-Job = Client | Judge | Prior | Bounds | Cell
+Job = Client | Head | Judge | Prior | Bounds | Cell
 
 
 def clients(words: argparse.Namespace) -> list[Client]:
@@ -71,7 +73,13 @@ def open_jobs(words: argparse.Namespace, work: Path) -> list[Job]:
     judges = [Judge(insider) for insider in (True, False) if left and not _is_trained(Judge(insider), work)]
     priors = {prior_of(job) for job in left if isinstance(job, Cell)} - {None}
     wanted = sorted((each for each in priors if each and not ready(each, work).exists()), key=lambda each: each.slug)
-    return [*missing, *reversed(wanted), *judges, *left]
+    heads = {Head(job.client): None for job in left if isinstance(job, Cell) and job.each.threat.head_known}
+    lacking = [head for head in heads if head.client not in missing and not _is_there(head, work)]
+    return [*missing, *reversed(wanted), *judges, *lacking, *left]
+
+
+def _is_there(head: Head, work: Path) -> bool:
+    return head_weights(head.client, work).exists() or (work / f"{head.slug}.failed").exists()  # type: ignore[arg-type]
 
 
 def _is_trained(judge: Judge, work: Path) -> bool:
@@ -90,6 +98,8 @@ def worker(words: argparse.Namespace) -> None:
         match job:
             case Client():
                 return train_one(data, job, words, work) | facts
+            case Head():
+                return train_head(data, job, words, work) | facts
             case Judge():
                 return prepare_judge(data, job, words, work) | facts
             case Prior():
@@ -100,7 +110,7 @@ def worker(words: argparse.Namespace) -> None:
                 return attack_one(data, job, words, work) | facts
 
     def is_ready(job: Job) -> bool:
-        if isinstance(job, Client | Judge | Prior):
+        if isinstance(job, Client | Head | Judge | Prior):
             return True
         judged = all(_is_trained(Judge(insider), work) for insider in (True, False))
         is_trained = weights(job.client, work).exists()  # type: ignore[arg-type]
@@ -116,6 +126,8 @@ def is_prepared(cell: Cell, words: argparse.Namespace, work: Path) -> bool:
     """Whether what this cell shares with others is there, or its own to make."""
     if (source := source_of(cell.each)) is not None:
         return (words.out / f"{Cell(cell.client, source).slug}.json").exists()
+    if cell.each.threat.head_known and not _is_there(Head(cell.client), work):
+        return False
     prior = prior_of(cell)
     return prior is None or ready(prior, work).exists() or (work / f"{prior.slug}.failed").exists()
 

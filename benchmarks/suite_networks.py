@@ -1,4 +1,4 @@
-"""What the cells of the whole suite's table share: three clients, two judges, and what attacks know of images."""
+"""What the cells of the whole suite's table share: clients, servers' halves, judges, what attacks know of images."""
 
 import argparse
 import os
@@ -8,9 +8,11 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ladder_cells import head_weights, make_split, train_client, weights
+import torch
+from ladder_cells import head_weights, keep_weights, make_split, train_client, weights
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from splitveil.attacks import (
     Attack,
@@ -22,17 +24,22 @@ from splitveil.attacks import (
     oracle_of,
 )
 from splitveil.attacks.base import Course
-from splitveil.data import ImageSet
+from splitveil.attacks.views import view
+from splitveil.data import ImageSet, Part
 from splitveil.evaluation.judges import Judges
 from splitveil.evaluation.roles import roles_of
-from splitveil.fitting import Plan
+from splitveil.fitting import Plan, Shuffled, fit
+from splitveil.randomness import SeededSource, derive
 from splitveil.regularizers import entropy
 from splitveil.regularizers.adversary import Adversary
 from splitveil.split import Client as SplitClient
-from splitveil.training import Term, Weight
+from splitveil.training import Term, Weight, accuracy
+from splitveil.types import Features
 
 KINDS = ("noise", "surrogate", "adversary")
 NETWORKS = "networks"  # folder of clients and judges, beside the cells
+HEAD_BATCH = 256
+HEAD = Plan(steps=8000, lr=1e-3, weight_decay=0.1, ema=0.999, check_every=400, patience=8)
 COUNTS = ("steps", "samples", "restarts", "n_tuned")
 S = TypeVar("S")
 
@@ -48,6 +55,17 @@ class Client:
     @property
     def slug(self) -> str:
         return f"{self.kind}-seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The server's half of a client that is kept without one: an attack that knows it needs one."""
+
+    client: Client
+
+    @property
+    def slug(self) -> str:
+        return f"{self.client.slug}--head"
 
 
 @dataclass(frozen=True)
@@ -109,6 +127,36 @@ def train_one(data: ImageSet, client: Client, words: argparse.Namespace, work: P
     charged = terms(client, words)
     names = {term.name: term.weight.value for term in charged}
     return {"client": client.kind, "charged": names} | train_client(data, client, words, work, charged)  # type: ignore[arg-type]
+
+
+def train_head(data: ImageSet, head: Head, words: argparse.Namespace, work: Path) -> dict[str, Any]:
+    """Train a server's half on what the client sends, which stays as it is; kept in `work`."""
+    split, seed = make_split(data, head.client), head.client.seed  # type: ignore[arg-type]
+    split.client.load_state_dict(load_file(weights(head.client, work)))  # type: ignore[arg-type]
+    client, server = split.client.eval().to(words.device).requires_grad_(False), split.server.to(words.device)
+    part, selection = data.train, data.selection
+    order = Shuffled(len(part), size=HEAD_BATCH, seed=derive(seed, "head"), device=part.device)
+
+    def sent(part: Part, rows: Any, *key: int | str, is_fresh: bool = True) -> Features:
+        source = SeededSource(seed, "head", *key)
+        with torch.no_grad():
+            return client(view(part.images(rows), source) if is_fresh else part.images(rows), source=source)
+
+    def loss(network: nn.Module, step: int) -> Tensor:
+        rows = order(step)
+        return F.cross_entropy(network(sent(part, rows, step)).float(), part.labels[rows])
+
+    def score(network: nn.Module) -> Tensor:
+        answers = network(sent(selection, slice(None), "selection", is_fresh=False)).float()
+        return F.cross_entropy(answers, selection.labels)
+
+    plan = replace(shortened(HEAD, words.attack_steps), bfloat16=part.device.type == "cuda", channels_last=True)
+    sample = (sent(part, order(0), "sample"),)
+    fitted = fit(server, loss=loss, score=score, plan=plan, sample=sample)
+    keep_weights(server, head_weights(head.client, work))  # type: ignore[arg-type]
+    found = accuracy(split, data.victims, seed=seed)
+    facts = {"steps": fitted.checks[-1].step, "settings": repr(plan), "accuracy": {"victims": found}}
+    return {"client": head.client.kind, "seed": seed, "head": "trained on the client as it was kept"} | facts
 
 
 def prepare_judge(data: ImageSet, judge: Judge, words: argparse.Namespace, work: Path) -> dict[str, Any]:

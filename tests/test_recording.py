@@ -1,12 +1,14 @@
-"""A recorded pass leaves torch's settings as they were, and a fit ends where it does without one."""
+"""A recorded pass leaves torch's settings as they were, and a fit ends where it does without one, compiled or not."""
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.exc import TorchDynamoException
 
-from splitveil.fitting import Fitted, Plan, fit
+from splitveil.fitting import COMPILED_FROM, Fitted, Plan, fit
+from splitveil.networks.decoders import Decoder
 from splitveil.randomness import stream
-from splitveil.recording import recorded
+from splitveil.recording import can_compile, recorded
 
 
 def is_warning() -> bool:
@@ -78,6 +80,88 @@ class Elsewhere(nn.Module):
 
     def parameters(self, recurse: bool = True):
         yield type("Weight", (), {"device": torch.device("cuda")})()
+
+    def forward(self, x):
+        return x + 1
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    """One that doubles what a network says, or fails; and a recorder that rehearses and goes on as it is."""
+    calls = []
+
+    def compiled(forward, **options):
+        assert options == {"dynamic": False}
+
+        def run(*inputs):
+            calls.append(inputs)
+            if compiled.fails:
+                raise TorchDynamoException("no such kernel")
+            return 2 * forward(*inputs)
+
+        return run
+
+    compiled.fails, compiled.calls = False, calls
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", lambda network, sample, **options: network(*sample))
+    monkeypatch.setattr("splitveil.recording.find_spec", lambda name: object())
+    monkeypatch.setattr("splitveil.recording.shutil.which", lambda name: name)
+    return compiled
+
+
+def test_the_pass_in_training_is_compiled_and_no_other(compiler):
+    network, x = Elsewhere(), torch.ones(1)
+    with recorded(network, (x,), bfloat16=False, is_compiled=True):
+        assert network(x) == 4
+        assert network.eval()(x) == 2
+        assert network.train()(x) == 4
+    assert network(x) == 2
+
+
+def test_what_cannot_be_compiled_is_recorded_as_it_is(compiler):
+    compiler.fails = True
+    network, x = Elsewhere(), torch.ones(1)
+    with (
+        pytest.warns(UserWarning, match="no such kernel"),
+        recorded(network, (x,), bfloat16=False, is_compiled=True),
+    ):
+        assert network(x) == 2
+    assert len(compiler.calls) == 1
+
+
+@pytest.mark.parametrize("missing", ["find_spec", "shutil.which"])
+def test_nothing_is_compiled_without_what_it_needs(compiler, missing, monkeypatch):
+    monkeypatch.setattr(f"splitveil.recording.{missing}", lambda name: None)
+    with recorded(Elsewhere(), (torch.ones(1),), bfloat16=False, is_compiled=True):
+        assert compiler.calls == []
+
+
+@pytest.mark.parametrize("steps", [COMPILED_FROM - 1, COMPILED_FROM])
+def test_a_long_fit_is_compiled(steps, monkeypatch):
+    asked = []
+    monkeypatch.setattr("splitveil.fitting.recorded", lambda *inputs, **options: asked.append(options) or 1 / 0)
+    network = nn.Linear(1, 1)
+    with pytest.raises(ZeroDivisionError):
+        fit(network, loss=lambda net, step: net.weight.sum(), score=lambda net: net.weight, plan=Plan(steps=steps))
+    assert asked == [{"bfloat16": False, "is_compiled": steps >= COMPILED_FROM}]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not (torch.cuda.is_available() and can_compile()), reason="needs a CUDA device and a compiler")
+@pytest.mark.parametrize("rung", ["residual", "unet"])
+def test_a_compiled_step_is_the_step(rung):
+    z, x = (torch.rand(16, *shape, generator=stream(0, "seen")).cuda() for shape in ((8, 8, 8), (3, 32, 32)))
+    slopes = []
+    for is_compiled in (False, True):
+        torch.manual_seed(0)
+        network = Decoder(rung, feature_shape=(8, 8, 8), image_shape=(3, 32, 32)).cuda()
+        for parameter in network.parameters():  # some begin at zero, and hide what is before them
+            nn.init.normal_(parameter, std=0.1)
+        network.calibrate(x, z)
+        with recorded(network, (z,), bfloat16=False, is_compiled=is_compiled):
+            (network(z) - x).square().mean().backward()
+        slopes.append(torch.cat([parameter.grad.flatten() for parameter in network.parameters()]))
+    torch.testing.assert_close(slopes[1], slopes[0], atol=0.02 * slopes[0].abs().max().item(), rtol=0)
 
 
 def normalized_fit(device: str, *, is_recorded: bool = False, steps: int = 40, rehearsals: int = 0) -> Fitted:

