@@ -6,10 +6,10 @@ pairs.draw(index)  →  (x, z_sent, y)           queried: fresh noise and a fres
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from splitveil.attacks.oracle import Oracle, Releases
@@ -17,6 +17,8 @@ from splitveil.attacks.views import view
 from splitveil.data import Part
 from splitveil.randomness import NoiseSource
 from splitveil.types import Images, Labels
+
+Pool = Literal["mean", "median", "arrived"]
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,10 @@ class RecordedPairs(PairSource):
 
 @final
 class AveragedPairs(PairSource):
-    """The mean of the first T releases in place of all of them."""
+    """The mean of the first T releases in place of all of them, or what else stands for them."""
 
-    def __init__(self, pairs: PairSource, *, releases: int) -> None:
-        self._pairs, self._releases = pairs, releases
+    def __init__(self, pairs: PairSource, *, releases: int, pool: Pool = "mean") -> None:
+        self._pairs, self._releases, self._pool = pairs, releases, pool
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -113,9 +115,27 @@ class AveragedPairs(PairSource):
 
     def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
         pairs = self._pairs.draw(index, source=source, augment=augment)
-        return Pairs(pairs.x, mean_release(pairs.seen, self._releases))
+        return Pairs(pairs.x, one_release(pairs.seen, self._releases, self._pool))
 
 
-def mean_release(seen: Seen, releases: int) -> Seen:
-    """One release in place of T: their mean."""
-    return Seen(seen.z_sent[:releases].mean(0, keepdim=True), seen.y)
+def one_release(seen: Seen, releases: int, pool: Pool) -> Seen:
+    """One release in place of T."""
+    return Seen(pooled(seen.z_sent[:releases], pool), seen.y)
+
+
+def pooled(z_sent: Releases, pool: Pool) -> Float[Tensor, "1 batch *feature"]:
+    """What stands for all releases: their mean, their median, or the mean of what is not exactly 0.
+
+    >>> pooled(torch.tensor([[[0.0]], [[2.0]], [[3.0]], [[7.0]]]), "median")
+    tensor([[[2.5000]]])
+    >>> pooled(torch.tensor([[[0.0]], [[2.0]], [[3.0]], [[7.0]]]), "arrived")
+    tensor([[[4.]]])
+    """
+    match pool:
+        case "mean":
+            return z_sent.mean(0, keepdim=True)
+        case "median":
+            middle = slice((len(z_sent) - 1) // 2, len(z_sent) // 2 + 1)
+            return z_sent.sort(0).values[middle].mean(0, keepdim=True)
+        case "arrived":
+            return z_sent.sum(0, keepdim=True) / (z_sent != 0).sum(0, keepdim=True).clamp_min(1)
