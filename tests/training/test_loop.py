@@ -17,7 +17,7 @@ from splitveil.regularizers.base import Penalty, Progress, Regularizer, Step
 from splitveil.split import Split
 from splitveil.training import Recipe, Report, Term, Trained, Weight, accuracy, train
 from worlds.small import small_images, small_split
-from worlds.stopping import StopAfter
+from worlds.stopping import StopAfter, forget_settings
 
 
 class Size(Regularizer):
@@ -105,6 +105,9 @@ def test_other_images_than_the_run_began_with_are_refused(tmp_path: Path) -> Non
 
 def test_a_checkpoint_of_another_network_is_refused_in_one_line(tmp_path: Path) -> None:
     run(out=tmp_path, watcher=StopAfter(1))
+    with pytest.raises(UsageError, match=r'layers\.encoder\.body\.1\.name is "Identity" \(was "BatchNorm2d"\)'):
+        train(small_split(batch_norm=False), small_images(), RECIPE, out=tmp_path, resume=True, device="cpu")
+    forget_settings(tmp_path)
     with pytest.raises(RunError, match="does not fit this config") as caught:
         train(small_split(batch_norm=False), small_images(), RECIPE, out=tmp_path, resume=True, device="cpu")
     assert "\n" not in str(caught.value)

@@ -1,10 +1,12 @@
-"""Someone who looks on and stops the run."""
+"""Someone who looks on and stops the run, and what a run that an older version stopped looks like."""
 
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from splitveil.training import Report, Watcher
+from splitveil.training.checkpoint import Checkpoint, load, save
 
 
 class StopAfter(Watcher):
@@ -21,3 +23,12 @@ class StopAfter(Watcher):
             signal.raise_signal(signal.SIGINT)
 
     def note(self, line: str) -> None: ...
+
+
+def forget_settings(run: Path) -> None:
+    """Make a checkpoint one of a version that kept no settings."""
+    found = load(run).checkpoint
+    assert found is not None
+    state = {key: value for key, value in found.state.items() if key != "settings"}
+    assert len(state) == len(found.state) - 1
+    save(run, Checkpoint(found.tensors, state))

@@ -1,5 +1,6 @@
 """Everything that changes while a run goes on, and how it is put into a checkpoint and taken out again."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +41,7 @@ class Course:
         self.task, self.gauges = Gauges(keeps_nan=True), Gauges(share=1 / self.n_ranks)
 
 
-def pack(course: Course, stepper: Stepper, *, seconds: float, data: str) -> Checkpoint:
+def pack(course: Course, stepper: Stepper, *, seconds: float, data: str, settings: Mapping[str, Any]) -> Checkpoint:
     """All that a run needs to go on. With several processes all must call this: gauges are summed over them."""
     place = stepper.place
     parts: dict[str, dict[str, Tensor]] = {
@@ -61,6 +62,7 @@ def pack(course: Course, stepper: Stepper, *, seconds: float, data: str) -> Chec
         "history": course.history,
         "seconds": seconds,
         "data": data,
+        "settings": settings,
     }
     return Checkpoint({f"{part}/{k}": v for part, tensors in parts.items() for k, v in tensors.items()}, state)
 

@@ -5,7 +5,7 @@ else, so a run that was stopped anywhere and resumed ends in the weights of one 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from splitveil.training.device import Place, open_place
 from splitveil.training.log import Log
 from splitveil.training.recipe import Recipe
 from splitveil.training.schedule import learning_rate
+from splitveil.training.settings import outcome_words, refuse_other_settings
 from splitveil.training.setup import set_up, steps_per_epoch
 from splitveil.training.step import Outcome, Term
 from splitveil.training.watch import Report, Silent, StopWhen, Watcher
@@ -52,15 +53,18 @@ def train(
     resume: bool = False,
     device: str = "auto",
     watcher: Watcher | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Trained:
     """Train client and server together on the train role; keep the weights that do best on the selection role.
 
     The networks in `split` are trained in place. With `out`, every epoch is logged there and a checkpoint is written,
-    from which `resume=True` goes on. Ctrl-C finishes the step, saves, and returns with `stopped="interrupted"`. Under
-    torchrun every process trains on its rows of each batch; only the first one writes and calls the watcher.
+    from which `resume=True` goes on, under the same settings only; `settings` are further ones that the outcome depends
+    on, such as where the first weights came from. Ctrl-C finishes the step, saves, and returns with
+    `stopped="interrupted"`. Under torchrun every process trains on its rows of each batch; only the first one writes
+    and calls the watcher.
     """
     place = open_place(device, recipe.precision)
-    run = _Run(place, split, data, recipe, regularizers, out, watcher or Silent())
+    run = _Run(place, split, data, recipe, regularizers, out, watcher or Silent(), settings)
     if resume:
         run.resume()
     with StopWhen(recipe.time_budget) as stop:
@@ -80,9 +84,11 @@ class _Run:
         terms: Sequence[Term],
         out: Path | None,
         watcher: Watcher,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.place, self.split, self.recipe, self.terms = place, split, recipe, terms
         self.data, self.out = data, out
+        self.settings = outcome_words(split, recipe, terms, settings)  # before the networks are wrapped
         self.is_kept = bool(place.highest(int(out is not None)))  # the first process alone may have a directory
         self.watcher = watcher if place.is_first else Silent()
         self.train_part, self.selection = data.train.to(place.device), data.selection.to(place.device)
@@ -246,7 +252,8 @@ class _Run:
     def save(self) -> None:
         """Write a checkpoint. Every process must call it; the first one writes."""
         if self.is_kept:
-            whole = pack(self.course, self.stepper, seconds=self._seconds(), data=self.data.sha256)
+            seconds, data = self._seconds(), self.data.sha256
+            whole = pack(self.course, self.stepper, seconds=seconds, data=data, settings=self.settings)
             if self.place.is_first and self.out is not None:
                 files.save(self.out, whole)
 
@@ -254,14 +261,17 @@ class _Run:
         """Go on from the newest complete checkpoint; from the start if there is none."""
         if self.out is None:
             return
+        found = files.load(self.out)
+        if (kept := found.checkpoint) is not None:
+            refuse_other_settings(self.settings, kept.state, epochs=self.recipe.epochs, run=self.out)
+            unpack(kept, self.course, self.stepper, data=self.data.sha256)
         if self.place.is_first:
             files.sweep_up(self.out)
-        found = files.load(self.out)
-        if found.checkpoint is not None:
-            unpack(found.checkpoint, self.course, self.stepper, data=self.data.sha256)
         refuse_strangers(self.course, self.place)
         if found.damaged:
             self.watcher.note(f"{found.damaged[0]} is damaged: going on from the one before, epoch {self.course.epoch}")
+        if kept is not None and "settings" not in kept.state:
+            self.watcher.note("the checkpoint does not say its settings (an older version's): going on under these")
         self.log.cut_back(self.course.epoch)
 
     def finish(self, stopped: str | None) -> Trained:

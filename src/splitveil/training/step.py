@@ -11,6 +11,7 @@ clipped or smoothed, that gradient is taken apart and added after:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,7 @@ class Term:
     gradient_decay: float = 0.0  # 0: no smoothing over steps
     accuracy_floor: float | None = None  # of a regularizer that is pushed as far as this allows
     max_broken: int = 100  # steps without a finite penalty before the run is stopped
+    options: Mapping[str, Any] | None = None  # all that the regularizer was built with; a checkpoint keeps it
 
     def __post_init__(self) -> None:
         if self.clip_norm is not None:
