@@ -127,6 +127,7 @@ def _make_runs(folder: Path) -> None:
     reword(copy("gone-images"), "images.npz", "gone.npz")
     reword(copy("strange"), "images.npz", "others.npz")
     reword(copy("misfit"), "channels: 8", "channels: 4")
+    reword(copy("edited"), "lr: 0.05", "lr: 0.5")
 
 
 def _make_memories(folder: Path, call: Callable[..., Any]) -> None:

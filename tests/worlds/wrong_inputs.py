@@ -220,7 +220,8 @@ RUNS = [
     Wrong("run whose images have changed", ("evaluate", "other-images"), "not the images"),
     Wrong("run whose images are gone", ("evaluate", "gone-images"), "gone.npz: no such file"),
     Wrong("damaged checkpoints", ("train", "--resume", "damaged"), "checkpoint.safetensors cannot be read", code=3),
-    Wrong("checkpoint of another config", ("train", "--resume", "misfit"), "does not fit this config", code=3),
+    Wrong("checkpoint of another network", ("train", "--resume", "misfit"), "bottleneck.channels is 4 (was 8)"),
+    Wrong("checkpoint of other settings", ("train", "--resume", "edited"), "training.lr is 0.5 (was 0.05)"),
     Wrong("checkpoint of other images", ("train", "--resume", "strange"), "not those the run began with", code=3),
     Wrong(
         "run that diverges",

@@ -1,5 +1,6 @@
 """Words → objects: the images, the cut network, the mechanism and the penalties that a config names."""
 
+import hashlib
 import importlib
 import inspect
 from dataclasses import asdict, dataclass
@@ -49,6 +50,15 @@ def build_split(config: Config, *, image_shape: tuple[int, int, int], n_classes:
         normalize=Normalize(mean=(0.5,) * channels, std=(0.25,) * channels),
         example=torch.zeros(2, *image_shape),
     )
+
+
+def model_words(config: Config) -> dict[str, Any]:
+    """What a config says of its network, for a checkpoint; weights to start from are known by their content."""
+    words, init = config.model, config.model.init
+    listed = catalog.NETWORKS.get(words.name)
+    after = listed.load().cut if words.cut is None and listed is not None else words.cut
+    digest = None if init is None else f"sha256 {hashlib.sha256(Path(init).read_bytes()).hexdigest()[:16]}"
+    return {"model": {"name": words.name, "cut": str(after), "bottleneck": words.bottleneck, "init": digest}}
 
 
 def build_mechanism(settings: list[dict[str, Any]]) -> Mechanism:
@@ -110,6 +120,7 @@ def build_terms(settings: list[dict[str, Any]]) -> list[Term]:
                 gradient_decay=words.gradient_decay,
                 accuracy_floor=None if keep is None else keep.floor,
                 max_broken=words.max_broken,
+                options={**catalog.settled("regularizers", own, where=where), "keep_accuracy": keep},
             )
         )
     return terms

@@ -122,16 +122,33 @@ TABLES: dict[str, dict[str, Entry]] = {
 
 def build(kind: str, settings: Mapping[str, Any], *, where: str) -> Any:
     """Construct `{name: …, option: value, …}`, or say in one line which word is wrong."""
+    constructor, options, where = _entry(kind, settings, where)
+    return construct(constructor, options, where=where)
+
+
+def settled(kind: str, settings: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """Every option of `{name: …, option: value, …}` as it will be: checked, and with the defaults of those left out."""
+    constructor, options, where = _entry(kind, settings, where)
+    values = _checked(constructor, options, where)
+    return {key: values.get(key, each.default) for key, each in inspect.signature(constructor).parameters.items()}
+
+
+def _entry(kind: str, settings: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any], str]:
+    """The constructor that `{name: …}` means, the options beside the name, and where they stand."""
     options = dict(settings)
     name = options.pop("name", None)
     if not isinstance(name, str):
         raise UsageError(f"{where}: wanted {{name: …}}, got {dict(settings)!r}; see `splitveil list {kind}`")
     constructor = TABLES[kind][one_of(f"{where}: {kind.removesuffix('s')}", name, list(TABLES[kind]))].load()
-    return construct(constructor, options, where=f"{where}.{name}")
+    return constructor, options, f"{where}.{name}"
 
 
 def construct(constructor: Any, options: Mapping[str, Any], *, where: str) -> Any:
     """Call a constructor with checked options: unknown and missing names, and wrong types, give one line."""
+    return constructor(**_checked(constructor, options, where))
+
+
+def _checked(constructor: Any, options: Mapping[str, Any], where: str) -> dict[str, Any]:
     from pydantic import TypeAdapter, ValidationError
 
     known = inspect.signature(constructor).parameters
@@ -148,4 +165,4 @@ def construct(constructor: Any, options: Mapping[str, Any], *, where: str) -> An
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             raise UsageError(f"{place(first, value, inside)}: {said(first)}") from None
-    return constructor(**values)
+    return values

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from splitveil.check import RunError, UsageError
-from splitveil.cli.build import build_data, build_split, build_terms
+from splitveil.cli.build import build_data, build_split, build_terms, model_words
 from splitveil.cli.config import Config, read_config
 from splitveil.cli.display import TrainingBar, print_json
 from splitveil.cli.display import out as stdout
@@ -53,6 +53,7 @@ def carry_out(
                 resume=resume,
                 device=device,
                 watcher=bar,
+                settings=model_words(prepared.config),
             )
         if trained.stopped == "interrupted":
             raise KeyboardInterrupt
