@@ -88,10 +88,16 @@ def test_tokens_are_laid_out_in_rows():
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-def test_a_label_changes_the_picture(rung):
-    network = Decoder(rung, feature_shape=(4, 8, 8), image_shape=(3, 32, 32), n_classes=3).eval()
-    z = torch.zeros(4, 4, 8, 8)
-    pictures = network(z, torch.tensor([-1, 0, 1, 2]))  # −1: not known
+def test_a_label_changes_the_picture_once_it_is_learned(rung):
+    network = Decoder(rung, feature_shape=(4, 8, 8), image_shape=(3, 32, 32), n_classes=3)
+    z, y = torch.rand(1, 4, 8, 8, generator=stream(0, "z")).expand(4, -1, -1, -1), torch.tensor([-1, 0, 1, 2])
+    pictures = network.eval()(z, y)
+    torch.testing.assert_close(pictures, pictures[:1].expand_as(pictures))
+    wanted = torch.rand(4, 3, 32, 32, generator=stream(0, "wanted"))
+    (pictures - wanted).square().mean().backward()
+    assert (network.label.weight.grad.abs().sum(1) > 0).all()
+    torch.nn.init.normal_(network.label.weight)
+    pictures = network(z, y)  # −1: not known
     assert min((pictures[i] - pictures[j]).abs().max().item() for i in range(4) for j in range(i)) > 1e-6
 
 

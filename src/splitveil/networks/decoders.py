@@ -31,7 +31,8 @@ _TRUNKS: dict[str, type[ConvTrunk] | type[ResidualTrunk] | type[UNetTrunk]] = {
 class Decoder(nn.Module):
     """z_sent → x̂ in [0, 1], for features of any shape; with `n_classes`, given the label too.
 
-    Guarantees: output has `image_shape` and lies in [0, 1]; a label of −1 (unknown) has an embedding of its own.
+    Guarantees: output has `image_shape` and lies in [0, 1]; a label of −1 (unknown) has an embedding of its own; labels
+    mean nothing before a fit.
     """
 
     base: Tensor
@@ -49,6 +50,10 @@ class Decoder(nn.Module):
         self.stem = Stem(feature_shape, image_shape)
         self.trunk = _TRUNKS[rung](self.stem.channels, self.stem.size, image_shape)
         self.label = None if n_classes is None else nn.Embedding(n_classes + 1, self.trunk.width)
+        if self.label is not None:
+            nn.init.zeros_(
+                self.label.weight
+            )  # begun at random it is noise first, and a fit ends worse than without it
         self.register_buffer("base", torch.zeros(image_shape))
 
     @torch.no_grad()
