@@ -186,6 +186,17 @@ def test_with_penalties_more_epochs_are_another_training(tmp_path: Path) -> None
         run(replace(short, epochs=3), terms=(TERM,), out=tmp_path, resume=True)
 
 
+def test_a_time_budget_leaves_no_trace_in_a_run_that_goes_on_without_it(tmp_path: Path) -> None:
+    steps = replace(RECIPE, batch_size=2, time_budget=None)
+    whole = run(steps, terms=(Term("kmeans", kmeans(), Weight(0.1)),))
+    stopped = run(replace(steps, time_budget=1e-6), terms=(Term("kmeans", kmeans(), Weight(0.1)),), out=tmp_path)
+    assert (stopped.stopped, stopped.history[-1]["step"]) == ("time budget", 1)  # a part of the first epoch
+    resumed = run(steps, terms=(Term("kmeans", kmeans(), Weight(0.1)),), out=tmp_path, resume=True)
+    assert [each["step"] for each in resumed.history] == [48, 96, 144]
+    ours, theirs = resumed.split.client.state_dict(), whole.split.client.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
 class Notes(StopAfter):
     """Keeps what is noted."""
 

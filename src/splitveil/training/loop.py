@@ -108,10 +108,10 @@ class _Run:
         while self.course.epoch < self.recipe.epochs:
             self._train_mode()
             reason = self._steps_of_epoch(stop)
-            if reason == "interrupted":
-                self.save()
-                return reason
-            self._end_epoch()
+            if reason is not None:
+                self.save()  # here, so that whoever goes on does the rest of the epoch
+            if reason != "interrupted":
+                self._end_epoch(is_whole=reason is None)
             if reason is not None:
                 return reason
         return None
@@ -148,7 +148,7 @@ class _Run:
         self.course.task.add({"loss": loss, "n_correct": outcome.n_correct})
         self.course.gauges.add(outcome.gauges)
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, *, is_whole: bool) -> None:
         course = self.course
         measured = accuracy(self.split, self.selection, seed=self.recipe.seed)
         progress = replace(self.progress(), selection_accuracy=measured)
@@ -162,7 +162,8 @@ class _Run:
         course.history.append(record)
         course.next_epoch()
         self.log.epoch(record)
-        self.save()
+        if is_whole:
+            self.save()
         self.watcher.epoch(report, record)
 
     def _is_better(self, measured: float) -> bool:
