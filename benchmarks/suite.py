@@ -166,7 +166,8 @@ def flag_black_boxes(rows: Sequence[dict[str, Any]]) -> None:
     """A black box that beats every white box of the same client says that the white boxes are too weak."""
     for each in (row for row in rows if "mse" in row and "(black-box" in row["attack"]):
         white = [r for r in rows if r["client"] == each["client"] and "mse" in r and "(white-box" in r["attack"]]
-        alike = [r for r in white if ("insider" in r["attack"], r["n_victims"]) == (False, each["n_victims"])]
+        once = [r for r in white if "insider" not in r["attack"] and "releases" not in r["attack"]]
+        alike = [r for r in once if r["n_victims"] == each["n_victims"]]
         if alike and each["mse_interval"][1] < min(r["mse_interval"][0] for r in alike):
             each["flags"] = [*each["flags"], "black box beats white box"]
 

@@ -120,6 +120,8 @@ def attack_one(data: ImageSet, cell: Cell, words: argparse.Namespace, work: Path
         return facts
     measured = next(each for each in result.attacks if each.name == cell.each.name)
     facts |= {"mse_of_searched": _mse_of_first(place, cell, words.searched), "settings": repr(cell.each.attack)}
+    stored = json.loads((place / "attacks" / f"{cell.each.slug}-seed{seed}.json").read_text())
+    facts |= {"chosen": stored["health"]["chosen"]}
     return facts | {"attack": asdict(measured)}
 
 

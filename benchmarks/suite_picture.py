@@ -47,6 +47,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "decoder-unet--black-box-4096-outsider": "U-Net, 4,096 queries",
         "decoder-residual--black-box-1024-outsider": "residual decoder, 1,024 queries",
         "decoder-residual--black-box-128-outsider": "residual decoder, 128 queries",
+        "ridge--black-box-4096-outsider": "least squares, 4,096 queries",
+        "ridge--black-box-1024-outsider": "least squares, 1,024 queries",
+        "ridge--black-box-128-outsider": "least squares, 128 queries",
         "shadow-head--query-free-outsider-head-known": "shadow under the server's head, no query",
         "shadow--query-free-outsider": "shadow alone, no query",
     },
@@ -84,9 +87,18 @@ def table() -> None:
     for slug, name in (each for group in GROUPS.values() for each in group.items()):
         print(f"| {name} | " + " | ".join(_words(cell(client, slug)) for client in CLIENTS) + " |")
     for slug, name in PROBES.items():
-        found = [cell(client, slug) for client in CLIENTS]
-        shown = [f"{each['inferences'][0]['score']['mean']:.0%} right" if each else "–" for each in found]
-        print(f"| {name} | " + " | ".join(shown).replace("%", " %") + " |")
+        print(f"| {name} | " + " | ".join(_right(cell(client, slug)) for client in CLIENTS) + " |")
+
+
+def _right(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "not measured"
+    probe = found["inferences"][0]
+    return f"{round(100 * probe['score']['mean'])} % right" + _marks(probe["flags"])
+
+
+def _marks(flags: list[dict[str, str]]) -> str:
+    return "".join(f" {MARKS[flag['name']]}" for flag in flags)
 
 
 def _words(found: dict[str, Any] | None) -> str:
@@ -95,9 +107,8 @@ def _words(found: dict[str, Any] | None) -> str:
     attack = found["attack"]
     named = next(each for each in found["inferences"] if each["name"] == "classifier-on-reconstruction")
     mse, leak = attack["mse"], f"{attack['leak']['mean']:.2f}".replace("-", "−")
-    flags = "".join(f" {MARKS[flag['name']]}" for flag in attack["flags"])
     numbers = f"{mse['mean']:.4f} [{mse['low']:.4f}, {mse['high']:.4f}]"
-    return f"{numbers}, {leak}, {round(100 * named['score']['mean'])} %{flags}"
+    return f"{numbers}, {leak}, {round(100 * named['score']['mean'])} %{_marks(attack['flags'])}"
 
 
 def draw() -> None:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 COMPILERS = ("cc", "gcc", "clang")  # of which one must be there: kernels are launched by a little C
+MANY = 10_000  # networks that one process may compile: a suite trains dozens, where torch stops after eight
 
 
 @contextmanager
@@ -64,32 +65,25 @@ def _record(network: nn.Module, sample: tuple[Tensor, ...], *, bfloat16: bool, i
     """Its buffers (batch statistics) are left as they were."""
     kept = {name: value.clone() for name, value in network.named_buffers()}
     with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16, cache_enabled=False):
-        if is_compiled:
-            _compile(network)
-        try:
-            torch.cuda.make_graphed_callables(network, sample, allow_unused_input=True)
-        except _failures() as error:  # in the rehearsal: nothing is recorded yet
-            warnings.warn(f"a network is trained as it is, since compiling it failed: {error}", stacklevel=2)
-            network.__dict__.pop("forward", None)
+        if not (is_compiled and _record_compiled(network, sample)):
             torch.cuda.make_graphed_callables(network, sample, allow_unused_input=True)
     with torch.no_grad():
         for name, value in network.named_buffers():
             value.copy_(kept[name])
 
 
-def _compile(network: nn.Module) -> None:
-    """The pass in training; scores are few, and of other shapes.
+def _record_compiled(network: nn.Module, sample: tuple[Tensor, ...]) -> bool:
+    """Compile the pass in training and record that; scores are few, and of other shapes. Whether it could be done."""
+    from torch._dynamo import config  # a second to import, and needed here alone
+    from torch._dynamo.exc import TorchDynamoException
 
-    Torch compiles one function for eight kinds of inputs and no more: what it has compiled before is let go. If it is
-    needed again it is read from disk.
-    """
-    torch.compiler.reset()
     plain, compiled = network.forward, torch.compile(network.forward, dynamic=False)
     network.forward = lambda *inputs: compiled(*inputs) if network.training else plain(*inputs)
-
-
-def _failures() -> type[Exception]:
-    """Of compiling."""
-    from torch._dynamo.exc import TorchDynamoException  # a second to import, for what hardly happens
-
-    return TorchDynamoException
+    try:
+        with config.patch(recompile_limit=MANY, accumulated_recompile_limit=MANY):
+            torch.cuda.make_graphed_callables(network, sample, allow_unused_input=True)
+    except TorchDynamoException as error:  # in the rehearsal: nothing is recorded yet
+        warnings.warn(f"a network is trained as it is, since compiling it failed: {error}", stacklevel=3)
+        network.__dict__.pop("forward", None)
+        return False
+    return True

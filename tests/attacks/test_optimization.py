@@ -85,6 +85,45 @@ def test_from_least_squares_it_goes_on_where_they_end():
     assert searched.mean() < 0.9 * solved.mean()
 
 
+def test_a_search_that_goes_too_far_is_followed_a_part_of_the_way():
+    """Told that there is no noise, it explains the noise; without a candidate in between, half of its way is best."""
+    client = Client(Matrix(WIDE.matrix), Gaussian(std=0.1))
+    known = held(WIDE, client)
+    attack = OptimizationAttack(prior="none", start="affine", steps=60, n_tuned=48)
+    found = attack.fit(known, seed=0)
+    x = WIDE.part(400, 0, "victims").images()
+    seen = Seen(oracle_of(client).release(x, source=SeededSource(1, "victims")))
+    share = found.choice.share
+    assert 0 <= share < 0.9
+    assert mse(x, found(seen)).mean() <= 1.02 * mse(x, Ridge().fit(known, seed=0)(seen)).mean()
+    assert f"{share:.0%} of the way" in found.health.chosen
+
+
+@pytest.mark.parametrize(
+    ("wanted", "moved", "share"), [(1.0, 2.0, 0.5), (1.0, 0.5, 1.0), (-1.0, 1.0, 0.0), (1.0, 0.0, 0.0)]
+)
+def test_it_is_followed_as_far_as_least_squares_says(wanted, moved, share):
+    sides = (torch.full((1, 2, 3, 4, 4), side) for side in (wanted, moved))
+    assert refinement.follow(*sides).item() == share
+
+
+@pytest.mark.parametrize("n", [20, 400])
+def test_whitened_is_the_way_back_from_painted(n):
+    images = torch.rand(n, 3, 5, 5, generator=stream(0, "images"))
+    canvas = gaussian_canvas(images)
+    moved = 0.1 * torch.randn(4, 3, 5, 5, generator=stream(0, "moved"))
+    v = canvas.whitened(moved)
+    torch.testing.assert_close(canvas.paint(torch.zeros(4, 3, 5, 5), v), moved, rtol=0, atol=1e-5)
+    assert (v.norm(dim=1) <= 1.001 * (v + _unseen(canvas, v)).norm(dim=1)).all()
+
+
+def _unseen(canvas, v):
+    """What paints nothing: what lies across the basis, along it."""
+    rank = len(canvas.std)
+    along = torch.randn(len(v), rank, generator=stream(1, "along")) @ canvas.basis.T
+    return torch.cat([torch.zeros(len(v), rank), along], 1) if canvas.rest else torch.zeros_like(v)
+
+
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 14)])
 def test_every_canvas_begins_with_its_base(shape):
     """So that "no step at all" is the beginning itself, black and white pixels included."""
@@ -268,7 +307,7 @@ def test_whoever_watches_can_end_it_among_the_victims_and_it_goes_on_there(tmp_p
     most = (fitted := len(checks)) + 2  # at least one word about each piece
     with pytest.raises(KeyboardInterrupt):
         inverter(seen)
-    assert len(list(tmp_path.glob("*.answer"))) == (1 if wanted.stop < 100 else 0)
+    assert len(list(tmp_path.glob("*.answer"))) == (1 if wanted.choice.stop < 100 else 0)
     most, fitted = 10_000, len(checks)
     monkeypatch.setattr(refinement, "mse", None)  # what was chosen is not tried again
     resumed = attack.fit(known, seed=0, watch=watch, state=state)

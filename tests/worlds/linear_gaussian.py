@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from splitveil.attacks import Seen
 from splitveil.data import ImageSet, Part
 from splitveil.mechanisms import Gaussian, Identity
-from splitveil.randomness import stream
+from splitveil.randomness import derive, stream
 from splitveil.split import Client
 
 
@@ -83,10 +83,10 @@ def white(like: Tensor) -> Tensor:
 
 
 def any_world(number: int, *key: str) -> LinearGaussian:
-    """A world that nobody has picked: size, number of features and noise are drawn."""
+    """A world that nobody has picked: size, number of features, weights and noise are drawn."""
     side, features, loudness = torch.rand(3, generator=stream(number, "any world", *key)).tolist()
     size = {"side": 11 + int(3 * side), "features": 1 + int(60 * features)}  # 11: what SSIM's window needs
-    return world(**size, noise_std=0.02 * 50**loudness, seed=number)
+    return world(**size, noise_std=0.02 * 50**loudness, seed=derive(number, "any world", *key))
 
 
 def world(*, side: int = 8, features: int = 16, noise_std: float = 0.1, seed: int = 0) -> LinearGaussian:

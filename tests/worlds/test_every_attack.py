@@ -77,7 +77,7 @@ def check(trial: Trial, number: int) -> None:
 
 
 @every_attack
-@drawn(1)
+@drawn(2)
 @given(number=number)
 def test_no_attack_is_below_the_optimum_nor_the_optimum_below_a_bound(trial, number):
     check(trial, number)

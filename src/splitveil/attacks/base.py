@@ -49,6 +49,7 @@ class Health:
     selection_mse: float | None = None
     steps: int = 0
     still_falling: bool = False
+    chosen: str = ""  # on selection images, in words
 
 
 class Inverter(ABC):

@@ -118,6 +118,14 @@ class GaussianCanvas(Canvas):
     def charge(self, x: Images, v: Moved) -> Energy:
         return 0.5 * v.square().sum(1)
 
+    def whitened(self, moved: Images) -> Moved:
+        """The v that moves a base so far; the shortest of them."""
+        flat = moved.flatten(1)
+        along = flat @ self.basis
+        if not self.rest:
+            return along / self.std
+        return torch.cat([along / self.std, (flat - along @ self.basis.T) / self.rest], 1)
+
 
 @final
 @dataclass(frozen=True)

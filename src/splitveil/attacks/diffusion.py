@@ -31,6 +31,7 @@ from splitveil.attacks.descent import clock
 from splitveil.attacks.keeping import beside, keeping, learned_once, once, shared
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.pairs import Pairs, Seen
+from splitveil.attacks.refinement import follow
 from splitveil.attacks.sampling import Picture, Sampler
 from splitveil.attacks.views import view
 from splitveil.check import UsageError, at_least, fraction, one_of
@@ -160,7 +161,8 @@ class DiffusionAttack(Attack):
             x_hat = sampler.mean(heard, guide, samples=self.samples, picture=picture)
             share = torch.ones(len(tried), device=device)
             if picture is not None:
-                share = _follow(tuned.x[rows] - picture.x, x_hat - picture.x, len(tried))
+                sides = (each - picture.x for each in (tuned.x[rows], x_hat))
+                share = follow(*(side.reshape(len(tried), -1) for side in sides))
                 x_hat = torch.lerp(picture.x, x_hat, share.repeat_interleave(n)[:, None, None, None])
             errors = mse(tuned.x[rows], x_hat).reshape(len(tried), n).mean(1)
             return {"errors": errors.nan_to_num(nan=math.inf), "share": share}  # what leads nowhere is not chosen
@@ -172,15 +174,10 @@ class DiffusionAttack(Attack):
         if course.watch is not None:
             course.watch(Check(self.steps, 0.0, errors[best], seconds()))
         is_falling = fitted.still_falling or (painted is not None and painted.painter.health.still_falling)
-        health = Health(selection_mse=errors[best], steps=fitted.checks[-1].step, still_falling=is_falling)
+        words = f"guide {chosen[0]:g}" + (f", trust {chosen[1]:g}, {chosen[2]:.0%} of the way" if painted else "")
+        steps = fitted.checks[-1].step
+        health = Health(selection_mse=errors[best], steps=steps, still_falling=is_falling, chosen=words)
         return _Sampled(replace(sampler, score=errors[best]), self.samples, chosen, painted, health)
-
-
-def _follow(wanted: Tensor, moved: Tensor, n_tried: int) -> Tensor:
-    """a of each candidate: how far to go along what it moved, by least squares, between not at all and all the way."""
-    wanted, moved = (each.reshape(n_tried, -1) for each in (wanted, moved))
-    share = (wanted * moved).sum(1) / moved.square().sum(1).clamp_min(torch.finfo(moved.dtype).tiny)
-    return share.nan_to_num(nan=0.0).clamp(0, 1)
 
 
 @dataclass(frozen=True)

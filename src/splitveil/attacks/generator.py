@@ -175,9 +175,9 @@ class GeneratorAttack(Attack):
         apart[0] = 0
         descent = Descent(channel, LatentCanvas(network, self.latent), self.steps, RATE)
         searches = [Search(descent, begin, replace(guess, shift=shift)) for shift in apart]
-        tuned = tune(searches[0], selection, (WEIGHTS, (self.steps,)), course, name="latent.tuned")
+        tuned = tune(searches[0], selection, (WEIGHTS, (self.steps,)), course, name="latent.chosen", is_followed=False)
         health = replace(tuned.health, steps=fitted.checks[-1].step, still_falling=fitted.still_falling)
-        chosen = (tuned.weight, tuned.stop, health, course.watch)
+        chosen = (tuned.choice, health, course.watch)
         return Restarted([Searched(each, *chosen) for each in searches], channel)
 
     def _fed(self, known: Knowledge, course: Course) -> Inverter:

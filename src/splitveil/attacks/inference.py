@@ -69,7 +69,7 @@ class Probe(Inference):
     hidden: int | None = None
     groups: tuple[int, ...] | None = None
     batch: int = 256
-    plan: Plan = field(default_factory=lambda: Plan(steps=2000, lr=2e-3, weight_decay=0.05, ema=0.99))
+    plan: Plan = field(default_factory=lambda: Plan(steps=6000, lr=2e-3, weight_decay=0.05, ema=0.99))
 
     def __post_init__(self) -> None:
         if self.hidden is not None:

@@ -4,8 +4,11 @@
 
 `loss="likelihood"` weighs the misfit by the mechanism's own noise, `"features"` by the spread of the features. The
 weight w, and after how many steps to stop, are chosen on selection images: every candidate of every image is a row of
-one batch. Started from a decoder, the prior is a Gaussian about what it painted, with the covariance of its errors, and
-"no step at all" is a candidate: on selection images the search is never worse than the decoder alone.
+one batch, and how far to follow it (`refinement.py`): on selection images it is never worse than where it starts.
+
+A Gaussian prior is about the mean image, and an affine guess only where the search begins: about the guess, which has
+heard what was seen, it would hear that twice. About a decoder's picture it is all the same, with the covariance of the
+decoder's errors: a Gaussian about the mean image knows far less than the decoder does.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +18,7 @@ import torch
 
 from splitveil.attacks.averaging import Averaged
 from splitveil.attacks.base import Attack, Course, Inverter, Need
-from splitveil.attacks.canvas import Canvas, PixelCanvas, gaussian_canvas, network_canvas
+from splitveil.attacks.canvas import Canvas, GaussianCanvas, PixelCanvas, gaussian_canvas, network_canvas
 from splitveil.attacks.channel import Loss, channel_of
 from splitveil.attacks.decoder import DecoderAttack, usual_decoder
 from splitveil.attacks.descent import Descent
@@ -90,12 +93,16 @@ class OptimizationAttack(Attack):
         own = known.pairs.draw(n_own, source=SeededSource(course.seed, "own"), augment=self.start == "decoder")
         begin = Begin(own.x.mean(0, keepdim=True), self._first(known, len(own.seen.z_sent), course))
         channel = channel_of(known.client, own.seen.z_sent, loss=self.loss, draws=self.expectation, seed=course.seed)
-        canvas = self._canvas(own.x - begin(own.seen), course.seed)
+        is_centered = self.start == "affine" and self.prior == "gaussian"
+        canvas = self._canvas(own.x - (begin.mean if is_centered else begin(own.seen)), course.seed)
         descent = Descent(channel, canvas, self.steps, self.lr or RATES[self.prior])
         start = torch.zeros(1, canvas.size, device=own.x.device)
         if self.start == "noise":
             start = canvas.settle(begin.mean, canvas.noise(course.seed, device=own.x.device))
         search = Search(descent, begin, lambda seen: start)
+        if is_centered:
+            assert isinstance(canvas, GaussianCanvas)
+            search = Search(descent, begin, lambda seen: canvas.whitened(begin(seen) - begin.mean), begin.mean)
         selection = some(known.selection, self.n_tuned, seed=course.seed)
         searched = tune(search, selection, self._candidates(), course)
         return keeping(searched, course.state, each=search.inputs_at_once(own.seen))

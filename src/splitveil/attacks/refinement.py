@@ -1,7 +1,10 @@
 """Search from a beginning, with the prior's weight and the number of steps chosen on selection images.
 
-Every candidate of every selection image is a row of one batch, so trying eight weights takes little longer than one.
-"No step at all" may be a candidate: then the search is never worse than its beginning there.
+    answer = p + a (x̂ − p),      p: where it began,   a = ⟨x − p, x̂ − p⟩ / ‖x̂ − p‖² over selection images, in [0, 1]
+
+A search explains what was seen, its noise too, and goes too far: it is followed as far as least squares says. Every
+candidate of every selection image is a row of one batch, so trying eight weights takes little longer than one. Since a
+may be 0 the search is never worse than its beginning there.
 """
 
 from collections.abc import Callable
@@ -55,6 +58,7 @@ class Search:
     descent: Descent
     begin: Begin
     start: Callable[[Seen], Start]
+    center: Images | None = None  # what v = 0 stands for, where that is not the beginning
 
     def inputs_at_once(self, seen: Seen) -> int:
         """How many are searched together, of what was seen like this."""
@@ -67,7 +71,8 @@ class Search:
     ) -> dict[tuple[float, int], Images]:
         """The answers to each weight and number of steps."""
         n = len(weights)
-        base, start = self.begin(seen), self.start(seen)
+        base = self.begin(seen) if self.center is None else self.center.expand(seen.z_sent.shape[1], -1, -1, -1)
+        start = self.start(seen)
         start = start if len(start) == 1 else start.repeat(n, 1)
         heard = self.descent.channel.hear(seen.z_sent.repeat(1, n, *[1] * (seen.z_sent.ndim - 2)))
         weight = torch.tensor(weights, device=base.device).repeat_interleave(len(base))
@@ -75,30 +80,60 @@ class Search:
         return {(weights[i], stop): part for stop, x_hat in answers.items() for i, part in enumerate(x_hat.chunk(n))}
 
 
-def tune(search: Search, tried_on: Pairs, candidates: Candidates, course: Course, *, name: str = "tuned") -> "Searched":
+@dataclass(frozen=True)
+class Choice:
+    """What selection images are for."""
+
+    weight: float
+    stop: int
+    share: float = 1.0  # a
+
+    def __str__(self) -> str:
+        return f"weight {self.weight:g}, {self.stop} steps, {self.share:.0%} of the way"
+
+
+def tune(
+    search: Search,
+    tried_on: Pairs,
+    candidates: Candidates,
+    course: Course,
+    *,
+    name: str = "chosen",
+    is_followed: bool = True,
+) -> "Searched":
     """Try every candidate on selection images and keep the best; under `name` beside the fit, it is tried once."""
     x, seen = tried_on.x, tried_on.seen
 
     def find() -> dict[str, Tensor]:
-        tell = _teller(course.watch, mse(x, search.begin(seen)).mean().item())
+        begun = search.begin(seen)
+        tell = _teller(course.watch, mse(x, begun).mean().item())
         tried = search(seen, *candidates, tell=tell)
-        scores = {key: mse(x, x_hat).mean().item() for key, x_hat in tried.items()}
-        best = min(scores, key=scores.__getitem__)
-        return {"choice": torch.tensor([*best, scores[best]], dtype=torch.float64)}
+        found = []
+        for (weight, stop), x_hat in tried.items():
+            share = follow((x - begun)[None], (x_hat - begun)[None]).item() if is_followed else 1.0
+            found.append([weight, stop, share, mse(x, torch.lerp(begun, x_hat, share)).mean().item()])
+        return {"choice": torch.tensor(min(found, key=lambda each: each[-1]), dtype=torch.float64)}
 
-    weight, steps, score = once(beside(course.state, name), find, device=torch.device("cpu"))["choice"].tolist()
-    stop, began = round(steps), search.begin.health
-    health = Health(began.train_mse, score, began.steps + stop, began.still_falling)
-    _teller(course.watch, score)(stop, 0.0)
-    return Searched(search, weight, stop, health, course.watch)
+    weight, steps, share, score = once(beside(course.state, name), find, device=torch.device("cpu"))["choice"].tolist()
+    choice, began = Choice(weight, round(steps), share), search.begin.health
+    health = Health(began.train_mse, score, began.steps + choice.stop, began.still_falling, str(choice))
+    _teller(course.watch, score)(choice.stop, 0.0)
+    return Searched(search, choice, health, course.watch)
+
+
+def follow(wanted: Tensor, moved: Tensor) -> Float[Tensor, " tried"]:
+    """a of each candidate: how far to go along what it moved, by least squares, between not at all and all the way."""
+    wanted, moved = (each.flatten(1) for each in (wanted, moved))
+    share = (wanted * moved).sum(1) / moved.square().sum(1).clamp_min(torch.finfo(moved.dtype).tiny)
+    return share.nan_to_num(nan=0.0).clamp(0, 1)
 
 
 @final
 class Searched(Inverter):
-    """A search whose weight and number of steps are chosen."""
+    """A search of which everything is chosen."""
 
-    def __init__(self, search: Search, weight: float, stop: int, health: Health, watch: Watch | None) -> None:
-        self.search, self.weight, self.stop, self._health, self._watch = search, weight, stop, health, watch
+    def __init__(self, search: Search, choice: Choice, health: Health, watch: Watch | None) -> None:
+        self.search, self.choice, self._health, self._watch = search, choice, health, watch
 
     @property
     def health(self) -> Health:
@@ -106,9 +141,12 @@ class Searched(Inverter):
 
     def __call__(self, seen: Seen) -> Images:
         tell = _teller(self._watch, self.health.selection_mse or 0.0)
-        each = pieces(seen, self.search.inputs_at_once(seen))
-        parts = [self.search(piece, (self.weight,), (self.stop,), tell) for piece in each]
-        return torch.cat([part[self.weight, self.stop] for part in parts])
+        return torch.cat([self._answer(piece, tell) for piece in pieces(seen, self.search.inputs_at_once(seen))])
+
+    def _answer(self, seen: Seen, tell: Tell) -> Images:
+        choice = self.choice
+        found = self.search(seen, (choice.weight,), (choice.stop,), tell)[choice.weight, choice.stop]
+        return found if choice.share == 1 else torch.lerp(self.search.begin(seen), found, choice.share)
 
 
 def _teller(watch: Watch | None, score: float) -> Tell:

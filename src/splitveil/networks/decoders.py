@@ -51,9 +51,7 @@ class Decoder(nn.Module):
         self.trunk = _TRUNKS[rung](self.stem.channels, self.stem.size, image_shape)
         self.label = None if n_classes is None else nn.Embedding(n_classes + 1, self.trunk.width)
         if self.label is not None:
-            nn.init.zeros_(
-                self.label.weight
-            )  # begun at random it is noise first, and a fit ends worse than without it
+            nn.init.zeros_(self.label.weight)  # begun at random it is noise first, and a fit ends worse than without it
         self.register_buffer("base", torch.zeros(image_shape))
 
     @torch.no_grad()
