@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 CELLS, PICTURE = ROOT / "results" / "suite", ROOT / "docs" / "suite.png"
 CLIENTS = {"noise": "#4878a8", "surrogate": "#2a9d5c", "adversary": "#c44e52"}
 MARKS = {"loss still falling": "²", "no better than the prior": "³", "train ≪ validation": "⁴"}
+OUTGROWN = ("optimization-", "generator-latent", "decoder-residual-label")  # stronger since cells tell what was chosen
 GROUPS: dict[str, dict[str, str]] = {
     "one release": {
         "decoder-unet-long--white-box-insider": "U-Net, four times as long, insider",
@@ -85,7 +86,7 @@ def cell(client: str, slug: str) -> dict[str, Any] | None:
 def table() -> None:
     """Markdown: MSE with its interval, leak, share of pictures whose class is named, flags."""
     for slug, name in (each for group in GROUPS.values() for each in group.items()):
-        print(f"| {name} | " + " | ".join(_words(cell(client, slug)) for client in CLIENTS) + " |")
+        print(f"| {name} | " + " | ".join(_words(slug, cell(client, slug)) for client in CLIENTS) + " |")
     for slug, name in PROBES.items():
         print(f"| {name} | " + " | ".join(_right(cell(client, slug)) for client in CLIENTS) + " |")
 
@@ -101,14 +102,15 @@ def _marks(flags: list[dict[str, str]]) -> str:
     return "".join(f" {MARKS[flag['name']]}" for flag in flags)
 
 
-def _words(found: dict[str, Any] | None) -> str:
+def _words(slug: str, found: dict[str, Any] | None) -> str:
     if found is None:
         return "not measured"
     attack = found["attack"]
     named = next(each for each in found["inferences"] if each["name"] == "classifier-on-reconstruction")
     mse, leak = attack["mse"], f"{attack['leak']['mean']:.2f}".replace("-", "−")
     numbers = f"{mse['mean']:.4f} [{mse['low']:.4f}, {mse['high']:.4f}]"
-    return f"{numbers}, {leak}, {round(100 * named['score']['mean'])} %{_marks(attack['flags'])}"
+    older = " ⁵" if slug.startswith(OUTGROWN) and "chosen" not in found else ""
+    return f"{numbers}, {leak}, {round(100 * named['score']['mean'])} %{_marks(attack['flags'])}{older}"
 
 
 def draw() -> None:

@@ -105,8 +105,7 @@ def fit(
     """Fit `network` in place until the selection score is flat or the budget ends.
 
     With `sample`, inputs of the shape that every step gives the network, a GPU records the network's forward and
-    backward pass once and replays them: the host then launches two graphs a step in place of some hundred kernels. A
-    fit of many steps has the pass compiled, too.
+    backward pass once, compiled if there are many steps, and replays them: two launches a step, not some hundred.
 
     Guarantees: a fit that is stopped and called again with the same `state` file ends where an uninterrupted one does,
     if `loss` and `score` are functions of (network, step) alone; the device is waited for at checks only.
@@ -115,8 +114,8 @@ def fit(
     if state is not None:
         run.load(state)
     done = run.is_done()
-    is_long = plan.steps >= COMPILED_FROM
-    with recorded(network, None if done else sample, bfloat16=plan.bfloat16, is_compiled=is_long):
+    with recorded(network, None if done else sample, bfloat16=plan.bfloat16, is_compiled=plan.steps >= COMPILED_FROM):
+        run.born = time.monotonic()  # recording has its time to itself
         while not done:
             run.step(loss)
             done = run.is_done()
@@ -234,10 +233,9 @@ class _Run:
         self.total.zero_()
         value = self._score_shadow(score)
         if not (math.isfinite(train_loss) and math.isfinite(value)):
-            raise RunError(
-                f"the fit diverged at step {self.step_count} (loss {train_loss}, score {value}); lower the lr"
-            )
-        if not self.checks or value < min(check.score for check in self.checks):
+            where = f"at step {self.step_count} (loss {train_loss}, score {value})"
+            raise RunError(f"the fit diverged {where}; lower the lr")
+        if value < min((check.score for check in self.checks), default=math.inf):
             torch._foreach_copy_(list(self.best.values()), list(self.shadow.values()))
         self.checks.append(Check(self.step_count, train_loss, value, self.seconds))
         if self.cool_from is None and self._is_flat():
