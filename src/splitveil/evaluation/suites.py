@@ -76,7 +76,7 @@ def standard() -> Suite:
         Trial(OptimizationAttack(prior="gaussian"), Threat()),
         Trial(OptimizationAttack(prior="tv"), Threat()),
         *(Trial(residual, Threat(Box.BLACK, queries=n)) for n in QUERIES),
-        *(Trial(Ridge(), Threat(Box.BLACK, queries=n)) for n in QUERIES if n),  # with few, it is the stronger one
+        *(Trial(Ridge(), Threat(Box.BLACK, queries=n)) for n in QUERIES if n),  # where few mislead a decoder
         Trial(Retrieval(), Threat()),
     )
     probes = (Inquiry(Probe(), Threat()), Inquiry(Probe(hidden=HIDDEN), Threat()))
