@@ -15,7 +15,13 @@ ROOT = Path(__file__).parent.parent
 CELLS, PICTURE = ROOT / "results" / "suite", ROOT / "docs" / "suite.png"
 CLIENTS = {"noise": "#4878a8", "surrogate": "#2a9d5c", "adversary": "#c44e52"}
 MARKS = {"loss still falling": "²", "no better than the prior": "³", "train ≪ validation": "⁴"}
-OUTGROWN = ("optimization-", "generator-latent", "decoder-residual-label")  # stronger since cells tell what was chosen
+OUTGROWN = (  # stronger since cells tell what was chosen
+    "optimization-",
+    "generator-latent",
+    "decoder-residual-label",
+    "decoder-residual--black-box-1024",
+    "decoder-residual--black-box-128",
+)
 GROUPS: dict[str, dict[str, str]] = {
     "one release": {
         "decoder-unet-long--white-box-insider": "U-Net, four times as long, insider",

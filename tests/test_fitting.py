@@ -232,8 +232,23 @@ def test_no_step_waits_for_the_device():
             score=lambda net: reconstruction(net, -1),
             plan=Plan(steps=60, check_every=20),
         )
-    assert len(fitted.checks) == 3
+    assert [check.step for check in fitted.checks] == [10, 20, 30, 40, 50, 60]
     assert CountReads.reads <= 2 * len(fitted.checks)
+
+
+def test_what_is_soon_learned_by_heart_is_kept_from_before_that():
+    """Four images and their noise: the score is lowest long before the first check that flatness is judged by."""
+    x, noise = (torch.rand(4, 1, 6, 6, generator=stream(0, key)) for key in ("x", "noise"))
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(36, 64), nn.ReLU(), nn.Linear(64, 36))
+    fitted = fit(
+        net,
+        loss=lambda net, step: (net(x) - (x + 0.5 * noise).flatten(1)).square().mean(),
+        score=lambda net: (net(noise) - x.flatten(1)).square().mean(),
+        plan=Plan(steps=400, lr=0.01, check_every=100, ema=0.5),
+    )
+    assert fitted.best.step < 100
+    assert fitted.checks[0].step == 10
 
 
 def test_bfloat16_and_channels_last_keep_float32_weights():

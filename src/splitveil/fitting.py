@@ -27,6 +27,7 @@ from splitveil.recording import recorded
 from splitveil.writing import read_tensors, write_tensors
 
 SAVE_EVERY = 20.0  # seconds between two saved states; they are saved at checks
+EARLY = (10, 20, 30, 50)  # steps after which the score is read as well: few images are soon learned by heart
 COMPILED_FROM = 2000  # steps: fewer do not win back what compiling takes
 
 Loss = Callable[[nn.Module, int], Tensor]  # (network, step) → mean loss of that step's batch
@@ -55,9 +56,8 @@ class Plan:
         at_least("steps", self.steps, 1)
         at_least("check_every", self.check_every, 1)
         at_least("patience", self.patience, 1)
-        fraction("cooldown", self.cooldown)
-        fraction("ema", self.ema)
-        fraction("momentum", self.momentum)
+        for name in ("cooldown", "ema", "momentum"):
+            fraction(name, getattr(self, name))
         positive("lr", self.lr)
         positive("seconds", 1.0 if self.seconds is None else self.seconds)
 
@@ -119,7 +119,7 @@ def fit(
         while not done:
             run.step(loss)
             done = run.is_done()
-            is_due = done or run.step_count % plan.check_every == 0
+            is_due = done or run.step_count % plan.check_every == 0 or run.step_count in EARLY
             check = run.check(score) if is_due else None
             try:
                 pause(time.monotonic() - run.born) if check is None else tell(check)
@@ -210,8 +210,7 @@ class _Run:
 
     def _watch_budget(self) -> None:
         """Begin to cool down where the budget's last share begins."""
-        stay = 1 - self.plan.cooldown
-        if self.step_count >= math.floor(stay * self.plan.steps):
+        if self.step_count >= math.floor((stay := 1 - self.plan.cooldown) * self.plan.steps):
             self._cool("steps")
         elif self.plan.seconds is not None and self.seconds >= stay * self.plan.seconds:
             self._cool("seconds")
@@ -223,8 +222,9 @@ class _Run:
         self.cool_steps = max(1, left if reason == "steps" else min(left, round(share * self.step_count)))
 
     def _is_flat(self) -> bool:
-        scores = [check.score for check in self.checks if self.cool_from is None or check.step <= self.cool_from]
-        return is_flat(scores, patience=self.plan.patience, min_gain=self.plan.min_gain)
+        last = self.step_count if self.cool_from is None else self.cool_from
+        judged = (check for check in self.checks if check.step <= last and check.step % self.plan.check_every == 0)
+        return is_flat([check.score for check in judged], patience=self.plan.patience, min_gain=self.plan.min_gain)
 
     def check(self, score: Score) -> Check:
         """Read the loss, score the shadow, keep it if it is the best, and see whether the score is flat."""
