@@ -7,6 +7,7 @@ candidate of every selection image is a row of one batch, so trying eight weight
 may be 0 the search is never worse than its beginning there.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -111,7 +112,8 @@ def tune(
         found = []
         for (weight, stop), x_hat in tried.items():
             share = follow((x - begun)[None], (x_hat - begun)[None]).item() if is_followed else 1.0
-            found.append([weight, stop, share, mse(x, torch.lerp(begun, x_hat, share)).mean().item()])
+            error = mse(x, torch.lerp(begun, x_hat, share)).mean().nan_to_num(nan=math.inf)  # leads nowhere: not chosen
+            found.append([weight, stop, share, error.item()])
         return {"choice": torch.tensor(min(found, key=lambda each: each[-1]), dtype=torch.float64)}
 
     weight, steps, share, score = once(beside(course.state, name), find, device=torch.device("cpu"))["choice"].tolist()
