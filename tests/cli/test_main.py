@@ -1,6 +1,8 @@
 """The command line as a user meets it: exit codes, one line a mistake, nothing half-written."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -177,3 +179,12 @@ def test_any_other_error_of_the_program_stays_visible(
     monkeypatch.setattr("splitveil.cli.show.doctor", raising(RuntimeError("mat1 and mat2 shapes cannot be multiplied")))
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         call("doctor")
+
+
+def test_the_package_is_the_command():
+    told = subprocess.run(
+        [sys.executable, "-m", "splitveil", "list", "nothing"], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 2
+    assert told.stderr.count("\n") == 1
+    assert "mechanisms" in told.stderr
