@@ -17,7 +17,7 @@ from splitveil.evaluation.play import twin_of
 
 RELEASES = (1, 16)  # of one input, that the bounds are for
 SEARCHES = ("diffusion", "diffusion-decoder", "generator-latent", "optimization-dip")  # that take long for each victim
-PRIORS = ("diffusion", "diffusion-decoder", "generator-latent")  # attacks whose prior all clients share
+PRIORS = ("diffusion", "generator-latent")  # attacks whose prior all clients share
 FIRST = (  # of `full`: what answers most, and of that what takes longest, so that nothing long is begun at the end
     "decoder-unet-long--white-box-insider",
     "generator-decoder--white-box-outsider",

@@ -33,6 +33,7 @@ from splitveil.randomness import SeededSource, derive
 from splitveil.regularizers import entropy
 from splitveil.regularizers.adversary import Adversary
 from splitveil.split import Client as SplitClient
+from splitveil.split import Split
 from splitveil.training import Term, Weight, accuracy
 from splitveil.types import Features
 
@@ -131,9 +132,8 @@ def train_one(data: ImageSet, client: Client, words: argparse.Namespace, work: P
 
 def train_head(data: ImageSet, head: Head, words: argparse.Namespace, work: Path) -> dict[str, Any]:
     """Train a server's half on what the client sends, which stays as it is; kept in `work`."""
-    split, seed = make_split(data, head.client), head.client.seed  # type: ignore[arg-type]
-    split.client.load_state_dict(load_file(weights(head.client, work)))  # type: ignore[arg-type]
-    client, server = split.client.eval().to(words.device).requires_grad_(False), split.server.to(words.device)
+    split, seed = _kept(data, head.client, words, work), head.client.seed
+    client, server = split.client.requires_grad_(False), split.server
     part, selection = data.train, data.selection
     order = Shuffled(len(part), size=HEAD_BATCH, seed=derive(seed, "head"), device=part.device)
 
@@ -185,13 +185,18 @@ def opened(
     data: ImageSet, client: Client, words: argparse.Namespace, work: Path
 ) -> tuple[SplitClient, nn.Module | None]:
     """A trained client, and its server's half where that is at hand: it is not published."""
-    split = make_split(data, client)  # type: ignore[arg-type]
-    split.client.load_state_dict(load_file(weights(client, work)))  # type: ignore[arg-type]
-    split.eval().to(words.device)
+    split = _kept(data, client, words, work)
     if not (head := head_weights(client, work)).exists():  # type: ignore[arg-type]
         return split.client, None
     split.server.load_state_dict(load_file(head))
     return split.client, split.server
+
+
+def _kept(data: ImageSet, client: Client, words: argparse.Namespace, work: Path) -> Split:
+    """A trained client, with a server's half that is not trained."""
+    split = make_split(data, client)  # type: ignore[arg-type]
+    split.client.load_state_dict(load_file(weights(client, work)))  # type: ignore[arg-type]
+    return split.eval().to(words.device)
 
 
 def take_networks(words: argparse.Namespace, work: Path) -> None:

@@ -2,8 +2,8 @@
 
     z̄ = (1/T) Σ_t z_sent_t            noise of variance σ² becomes σ²/T
 
-Not every noise is best averaged: the median of Laplace noise has half the mean's variance, and what dropout left is
-seen by leaving out what is exactly 0. Which of the three says most is measured on the attacker's own releases:
+Not every noise is best averaged: the median of much Laplace noise has half the mean's variance, and what dropout left
+is seen by leaving out what is exactly 0. Which of the three says most is measured on the attacker's own releases:
 
     bits = ½ Σ_i log(1 + between_i / within_i)        i: numbers of z̄;  between: over images,  within: over releases
 
