@@ -377,7 +377,7 @@ def test_a_search_is_no_more_finished_than_the_decoder_it_starts_from(steps):
     [
         ({"steps": 0}, "steps must be"),
         ({"lr": -1.0}, "lr must be"),
-        ({"start": "decoder", "decoder": DecoderAttack("conv", labels=True)}, "without labels"),
+        ({"start": "decoder", "decoder": DecoderAttack("conv", told="label")}, "told nothing"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

@@ -48,7 +48,7 @@ def test_the_bounds_of_a_user_s_own_images_need_no_labels():
 
 
 def test_labels_make_the_label_conditioned_attack_possible():
-    attack = DecoderAttack("conv", labels=True, batch=16, plan=Plan(steps=3))
+    attack = DecoderAttack("conv", told="label", batch=16, plan=Plan(steps=3))
     suite = Suite("label", (Trial(Ridge(), Threat()), Trial(attack, Threat(label_known=True))))
     labels = np.arange(200) % 3
     assert len(splitveil.audit(encoder(), IMAGES, suite=suite).attacks) == 1

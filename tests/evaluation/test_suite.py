@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from splitveil.attacks import Box, Need, Threat
+from splitveil.attacks import Averaged, Box, DecoderAttack, Need, Threat
 from splitveil.check import UsageError
 from splitveil.cli.catalog import ATTACKS
 from splitveil.evaluation.suite import Ground
@@ -23,6 +23,17 @@ def test_every_trial_has_its_own_file_name(name):
 @pytest.mark.parametrize("name", SUITES)
 def test_a_full_ground_changes_nothing(name):
     assert suite_named(name).on(FULL) == suite_named(name)
+
+
+@pytest.mark.parametrize("suite", [standard(), full()], ids=lambda suite: suite.name)
+def test_every_decoder_that_may_ask_as_it_likes_is_played_as_insider_and_as_outsider(suite):
+    asked = [trial for trial in suite.trials if isinstance(trial.attack, DecoderAttack | Averaged)]
+    free = {(trial.attack, trial.threat) for trial in asked if trial.threat.box is Box.WHITE}
+    alone = {
+        attack.name for attack, threat in free if (attack, replace(threat, insider=not threat.insider)) not in free
+    }
+    once = {"decoder-residual-long-mean64", "ridge-mean4", "ridge-mean16", "ridge-mean64"}
+    assert alone == (once if suite.name == "full" else set())
 
 
 def test_standard_plays_every_rung_as_insider_and_outsider():
@@ -77,6 +88,8 @@ def test_a_shadow_needs_labels_and_a_family(poorer):
 
 
 def test_without_the_server_s_head_nobody_holds_it():
+    held = {trial.attack.name for trial in full().trials if trial.threat.head_known}
+    assert held == {"shadow-head", "decoder-residual-logits"}
     assert not any(trial.threat.head_known for trial in full().on(replace(FULL, has_head=False)).trials)
 
 

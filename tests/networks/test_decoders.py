@@ -95,18 +95,34 @@ def test_a_label_changes_the_picture_once_it_is_learned(rung):
     torch.testing.assert_close(pictures, pictures[:1].expand_as(pictures))
     wanted = torch.rand(4, 3, 32, 32, generator=stream(0, "wanted"))
     (pictures - wanted).square().mean().backward()
-    assert (network.label.weight.grad.abs().sum(1) > 0).all()
-    torch.nn.init.normal_(network.label.weight)
+    assert (network.told.places.weight.grad.abs().sum(1) > 0).all()
+    torch.nn.init.normal_(network.told.places.weight)
     pictures = network(z, y)  # −1: not known
     assert min((pictures[i] - pictures[j]).abs().max().item() for i in range(4) for j in range(i)) > 1e-6
 
 
+@pytest.mark.parametrize("rung", RUNGS)
+def test_logits_change_the_picture_once_they_are_learned(rung):
+    network = Decoder(rung, feature_shape=(4, 8, 8), image_shape=(3, 32, 32), n_logits=3).eval()
+    z, logits = torch.rand(1, 4, 8, 8, generator=stream(0, "z")).expand(3, -1, -1, -1), 5 * torch.eye(3)
+    pictures = network(z, logits)
+    torch.testing.assert_close(pictures, pictures[:1].expand_as(pictures))
+    (pictures - torch.rand(3, 3, 32, 32, generator=stream(0, "wanted"))).square().mean().backward()
+    last = network.told[-1]
+    assert last.weight.grad.abs().max() > 0
+    torch.nn.init.normal_(last.weight)
+    pictures = network(z, logits)
+    assert min((pictures[i] - pictures[j]).abs().max().item() for i in range(3) for j in range(i)) > 1e-6
+
+
 def test_labels_are_given_exactly_when_they_were_planned():
     z = torch.zeros(1, 4, 8, 8)
-    with pytest.raises(UsageError, match="needs labels"):
+    with pytest.raises(UsageError, match="needs labels or logits"):
         Decoder("conv", feature_shape=(4, 8, 8), image_shape=(3, 32, 32), n_classes=3)(z)
-    with pytest.raises(UsageError, match="takes no labels"):
+    with pytest.raises(UsageError, match="takes no labels or logits"):
         Decoder("conv", feature_shape=(4, 8, 8), image_shape=(3, 32, 32))(z, torch.tensor([0]))
+    with pytest.raises(UsageError, match="labels or logits, not both"):
+        Decoder("conv", feature_shape=(4, 8, 8), image_shape=(3, 32, 32), n_classes=3, n_logits=3)
 
 
 def test_wrong_features_are_refused():

@@ -2,7 +2,7 @@
 
 from splitveil.attacks.averaging import Averaged
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need, Watch
-from splitveil.attacks.decoder import DecoderAttack, Objective
+from splitveil.attacks.decoder import DecoderAttack, Objective, Told
 from splitveil.attacks.diffusion import DiffusionAttack
 from splitveil.attacks.family import Family
 from splitveil.attacks.generator import GeneratorAttack
@@ -53,6 +53,7 @@ __all__ = [
     "Seen",
     "ShadowAttack",
     "Threat",
+    "Told",
     "Watch",
     "chance_of_finding",
     "grant",

@@ -69,8 +69,10 @@ class DiffusionAttack(Attack):
 
     def __post_init__(self) -> None:
         one_of("start", self.start, ("noise", "decoder"))
-        if self.start == "decoder" and self.decoder.labels:
-            raise UsageError("sampling starts from a decoder without labels, got one with; leave labels out")
+        if self.start == "decoder" and self.decoder.told != "nothing":
+            raise UsageError(
+                f"sampling starts from a decoder told nothing, got told={self.decoder.told!r}; leave it out"
+            )
         for name in ("width", "batch", "steps", "samples", "expectation", "n_tuned"):
             at_least(name, getattr(self, name), 1)
         if self.width % 4:

@@ -73,8 +73,10 @@ class OptimizationAttack(Attack):
             at_least(name, getattr(self, name), 1)
         if self.lr is not None:
             positive("lr", self.lr)
-        if self.start == "decoder" and self.decoder.labels:
-            raise UsageError("an optimization starts from a decoder without labels, got one with; leave labels out")
+        if self.start == "decoder" and self.decoder.told != "nothing":
+            raise UsageError(
+                f"a search starts from a decoder told nothing, got told={self.decoder.told!r}; leave it out"
+            )
 
     @property
     def name(self) -> str:

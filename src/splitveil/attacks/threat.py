@@ -4,6 +4,7 @@
     black-box    n paired queries (x, z_sent), or as many as it likes, and nothing of the inside
     query-free   auxiliary images and the architecture's family, without a weight of the client
     modifiers    insider: the private training images too; T releases of one input; the true label; the server's head
+                 (who holds the head holds what the server answers, too)
 
 An outsider has auxiliary images only. An insider is what most papers call the training-time attack.
 """

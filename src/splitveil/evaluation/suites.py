@@ -1,21 +1,27 @@
 """Fixed suites of attacks. A suite has no knobs: two clients that were put through it can be compared.
 
     cheap       under a minute a client on two cores: affine least squares and a short plain decoder
-    standard    the whole ladder, as insider and outsider; label known; averaged releases; searches through the client;
-                black boxes of n queries; the nearest own image; probes; what a classifier sees in the reconstructions
-    full        everything: longer fits, more releases, learned priors, shadow clients with and without the head
+    standard    the whole ladder; label known; averaged releases; searches through the client; black boxes of n queries;
+                the nearest own image; probes; what a classifier sees in the reconstructions
+    full        everything: longer fits, more releases, learned priors, shadow clients with and without the head, a
+                decoder that hears the server's answers
 
+Decoders that may ask as they like run twice, as insider and as outsider. Searches, learned priors and what few queries
+allow are an outsider's, the longest fit on a mean is an insider's.
 Trials stand in the order in which they are worth having: a run that is cut short has the strongest ones.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from splitveil.attacks import (
+    Attack,
     Averaged,
     Box,
     DecoderAttack,
     DiffusionAttack,
     GeneratorAttack,
+    Need,
     Objective,
     OptimizationAttack,
     Probe,
@@ -25,6 +31,7 @@ from splitveil.attacks import (
     Rung,
     ShadowAttack,
     Threat,
+    Told,
 )
 from splitveil.check import one_of
 from splitveil.evaluation.suite import Inquiry, Suite, Trial
@@ -40,9 +47,16 @@ QUERIES = (None, 4096, 1024, 128)  # that a black box answers; None: as many as 
 HIDDEN = 256  # units of a probe that is not linear
 
 
-def decoder(rung: Rung, *, objective: Objective = "mse", labels: bool = False, plan: Plan = LONG) -> DecoderAttack:
+def decoder(rung: Rung, *, objective: Objective = "mse", told: Told = "nothing", plan: Plan = LONG) -> DecoderAttack:
     """A rung of the ladder, as `standard` runs it."""
-    return DecoderAttack(rung, objective=objective, labels=labels, batch=LONG_BATCH, plan=plan)
+    return DecoderAttack(rung, objective=objective, told=told, batch=LONG_BATCH, plan=plan)
+
+
+def both(attack: Attack) -> tuple[Trial, Trial]:
+    """As an insider and as an outsider, granted what it needs beside."""
+    needs, releases = attack.needs, attack.releases if isinstance(attack, Averaged) else 1
+    threat = Threat(releases=releases, label_known=Need.LABEL in needs, head_known=Need.HEAD in needs)
+    return Trial(attack, replace(threat, insider=True)), Trial(attack, threat)
 
 
 def cheap() -> Suite:
@@ -61,18 +75,13 @@ def standard() -> Suite:
     """The whole ladder. No knobs."""
     residual = decoder("residual")
     trials = (
-        Trial(residual, Threat(insider=True)),
-        Trial(residual, Threat()),
-        Trial(decoder("unet"), Threat(insider=True)),
-        Trial(decoder("unet"), Threat()),
-        Trial(Averaged(residual, MANY), Threat(releases=MANY, insider=True)),
-        Trial(Averaged(residual, MANY), Threat(releases=MANY)),
-        Trial(Ridge(), Threat()),
-        Trial(Ridge(), Threat(insider=True)),
-        Trial(decoder("conv"), Threat(insider=True)),
-        Trial(decoder("conv"), Threat()),
-        Trial(decoder("residual", labels=True), Threat(label_known=True)),
-        Trial(decoder("residual", objective="ssim"), Threat()),
+        *both(residual),
+        *both(decoder("unet")),
+        *both(Averaged(residual, MANY)),
+        *reversed(both(Ridge())),
+        *both(decoder("conv")),
+        *both(decoder("residual", told="label")),
+        *both(decoder("residual", objective="ssim")),
         Trial(OptimizationAttack(prior="gaussian"), Threat()),
         Trial(OptimizationAttack(prior="tv"), Threat()),
         *(Trial(residual, Threat(Box.BLACK, queries=n)) for n in QUERIES),
@@ -87,24 +96,25 @@ def full() -> Suite:
     """Everything there is. Hours on a CPU; in pieces with a time budget."""
     residual, unet = decoder("residual"), decoder("unet")
     more = (
-        Trial(decoder("unet", plan=LONGER), Threat(insider=True)),
+        *both(decoder("unet", plan=LONGER)),
+        Trial(Averaged(decoder("residual", plan=LONGER), 64), Threat(releases=64, insider=True)),
         Trial(OptimizationAttack(prior="gaussian", start="decoder"), Threat()),
         Trial(DiffusionAttack(), Threat()),
         Trial(DiffusionAttack(start="decoder"), Threat()),
         Trial(GeneratorAttack(mode="decoder"), Threat()),
         Trial(GeneratorAttack(mode="latent"), Threat()),
         Trial(OptimizationAttack(prior="deep-image-prior"), Threat()),
-        Trial(Averaged(unet, MANY), Threat(releases=MANY, insider=True)),
-        Trial(Averaged(residual, 64), Threat(releases=64, insider=True)),
-        Trial(Averaged(residual, 64), Threat(releases=64)),
-        Trial(Averaged(residual, 4), Threat(releases=4)),
+        *both(Averaged(unet, MANY)),
+        *both(Averaged(residual, 64)),
+        *both(Averaged(residual, 4)),
         Trial(OptimizationAttack(prior="gaussian", start="decoder"), Threat(releases=MANY)),  # takes them all at once
         Trial(DiffusionAttack(), Threat(releases=MANY)),
         *(Trial(Averaged(Ridge(), t), Threat(releases=t)) for t in (4, MANY, 64)),
         Trial(ShadowAttack(head=True), Threat(Box.QUERY_FREE, head_known=True)),
         Trial(ShadowAttack(), Threat(Box.QUERY_FREE)),
-        Trial(decoder("residual", objective="lpips"), Threat()),
-        Trial(decoder("unet", labels=True), Threat(label_known=True, insider=True)),
+        *both(decoder("residual", told="logits")),
+        *both(decoder("residual", objective="lpips")),
+        *both(decoder("unet", told="label")),
         Trial(unet, Threat(Box.BLACK, queries=4096)),
         Trial(Retrieval(), Threat(insider=True)),
         Trial(Retrieval(k=8), Threat(insider=True)),
