@@ -18,9 +18,8 @@ from splitveil.evaluation.play import twin_of
 RELEASES = (1, 16)  # of one input, that the bounds are for
 SEARCHES = ("diffusion", "diffusion-decoder", "generator-latent", "optimization-dip")  # that take long for each victim
 PRIORS = ("diffusion", "generator-latent")  # attacks whose prior all clients share
-FIRST = (  # of `full`: what answers most, and of that what takes longest, so that nothing long is begun at the end
+FIRST = (  # of `full`: what answers most, and of that what takes longest; last, four times as long on what is measured
     "decoder-unet-long--white-box-insider",
-    "decoder-residual-long-mean64--white-box-insider-64-releases",
     "decoder-unet-long--white-box-outsider",
     "decoder-unet-label--white-box-insider-label-known",
     "generator-decoder--white-box-outsider",
@@ -62,6 +61,22 @@ FIRST = (  # of `full`: what answers most, and of that what takes longest, so th
     "decoder-conv--white-box-insider",
     "decoder-conv--white-box-outsider",
     "decoder-unet--black-box-4096-outsider",
+    "ridge--white-box-insider",
+    "ridge--white-box-outsider",
+    "ridge-mean4--white-box-outsider-4-releases",
+    "ridge-mean16--white-box-outsider-16-releases",
+    "ridge-mean64--white-box-outsider-64-releases",
+    "ridge--black-box-4096-outsider",
+    "ridge--black-box-1024-outsider",
+    "ridge--black-box-128-outsider",
+    "nearest--white-box-insider",
+    "nearest--white-box-outsider",
+    "nearest-8--white-box-insider",
+    "label-probe-linear--white-box-insider",
+    "label-probe-linear--white-box-outsider",
+    "label-probe-mlp--white-box-insider",
+    "label-probe-mlp--white-box-outsider",
+    "decoder-residual-long-mean64--white-box-insider-64-releases",
 )
 
 

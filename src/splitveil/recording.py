@@ -29,6 +29,8 @@ def recorded(
 
     With `is_compiled`, and where there is a compiler, what is recorded is compiled. Other passes stay as they are.
 
+    `sample` is copied: the recording reads its inputs where those of the first one lay, and writes the next ones there.
+
     Rehearsal, recording and replay have streams of their own, and share the nodes that add up a weight's gradients.
     Torch warns of that, for the first time while it records: from there to the block's end it does not.
     """
@@ -37,7 +39,12 @@ def recorded(
         return
     with _unwarned():
         try:
-            _record(network, sample, bfloat16=bfloat16, is_compiled=is_compiled and can_compile())
+            _record(
+                network,
+                tuple(each.clone() for each in sample),
+                bfloat16=bfloat16,
+                is_compiled=is_compiled and can_compile(),
+            )
             yield
         finally:
             network.__dict__.pop("forward", None)  # the recording, with all the memory it holds,
