@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
+from splitveil.attacks.keeping import pieces
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.pairs import Pairs, Seen
 from splitveil.check import at_least, one_of
@@ -147,14 +148,13 @@ def _with_logits(head: nn.Module, seen: Seen) -> tuple[Tensor, ...]:
 
 @torch.no_grad()
 def _error(network: nn.Module, read: Reader, pairs: Pairs) -> Tensor:
-    return mse(pairs.x, _decode(network, read(pairs.seen))).mean()
+    return mse(pairs.x, _decode(network, read, pairs.seen)).mean()
 
 
 @torch.no_grad()
-def _decode(network: nn.Module, inputs: tuple[Tensor, ...]) -> Images:
+def _decode(network: nn.Module, read: Reader, seen: Seen) -> Images:
     """Reconstructions by a fitted network, a chunk at a time."""
-    starts = range(0, len(inputs[0]), CHUNK)
-    return torch.cat([network(*(each[i : i + CHUNK] for each in inputs)) for i in starts])
+    return torch.cat([network(*read(piece)) for piece in pieces(seen, CHUNK)])
 
 
 def usual_decoder() -> DecoderAttack:
@@ -174,4 +174,4 @@ class _Decoded(Inverter):
         return self._health
 
     def __call__(self, seen: Seen) -> Images:
-        return _decode(self._network, self._read(seen))
+        return _decode(self._network, self._read, seen)

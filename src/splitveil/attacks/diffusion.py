@@ -73,8 +73,9 @@ class DiffusionAttack(Attack):
             raise UsageError(
                 f"sampling starts from a decoder told nothing, got told={self.decoder.told!r}; leave it out"
             )
-        for name in ("width", "batch", "steps", "samples", "expectation", "n_tuned"):
+        for name in ("width", "batch", "samples", "expectation", "n_tuned"):
             at_least(name, getattr(self, name), 1)
+        at_least("steps", self.steps, 2, hint="one near the picture, and one before it")
         if self.width % 4:
             at_least("width", self.width, math.inf, hint="a multiple of 4: it is divided among attention's heads")
         fraction("churn", self.churn)
@@ -105,7 +106,9 @@ class DiffusionAttack(Attack):
         painted = self._paint(known, selection, course) if self.start == "decoder" else None
         tuned = Pairs(selection.x[: self.n_tuned], Seen(selection.seen.z_sent[:, : self.n_tuned]))
         sampled = self._tune(sampler, tuned, painted, fitted, course)
-        return keeping(sampled, course.state, each=sampler.inputs_at_once(self.samples))
+        return keeping(
+            sampled, course.state, each=sampler.inputs_at_once(self.samples, channel.n_held(own.seen.z_sent))
+        )
 
     def _paint(self, known: Knowledge, selection: Pairs, course: Course) -> "_Painted":
         """A decoder, and the variance of its errors on images that it was not fitted to."""

@@ -96,7 +96,11 @@ class OptimizationAttack(Attack):
         begin = Begin(own.x.mean(0, keepdim=True), self._first(known, len(own.seen.z_sent), course))
         channel = channel_of(known.client, own.seen.z_sent, loss=self.loss, draws=self.expectation, seed=course.seed)
         is_centered = self.start == "affine" and self.prior == "gaussian"
-        canvas = self._canvas(own.x - (begin.mean if is_centered else begin(own.seen)), course.seed)
+        gaps = own.x - (begin.mean if is_centered else begin(own.seen))
+        if self.start == "decoder":  # it was fitted to its own images, and errs less there
+            apart = some(known.selection, N_OWN, seed=course.seed, after=self.n_tuned)
+            gaps = torch.cat([gaps, apart.x - begin(apart.seen)])
+        canvas = self._canvas(gaps, course.seed)
         descent = Descent(channel, canvas, self.steps, self.lr or RATES[self.prior])
         start = torch.zeros(1, canvas.size, device=own.x.device)
         if self.start == "noise":
@@ -117,7 +121,7 @@ class OptimizationAttack(Attack):
         return first.fit(known, seed=course.seed, watch=course.watch, state=course.state)
 
     def _canvas(self, gaps: Images, seed: int) -> Canvas:
-        """`gaps` are what a start still lacks, on auxiliary images."""
+        """`gaps` are what a start still lacks, on images of the attacker's."""
         image_shape = (gaps.shape[1], gaps.shape[2], gaps.shape[3])
         match self.prior:
             case "gaussian":

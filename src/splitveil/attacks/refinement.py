@@ -108,9 +108,8 @@ def tune(
     def find() -> dict[str, Tensor]:
         begun = search.begin(seen)
         tell = _teller(course.watch, mse(x, begun).mean().item())
-        tried = search(seen, *candidates, tell=tell)
         found = []
-        for (weight, stop), x_hat in tried.items():
+        for (weight, stop), x_hat in _tried(search, seen, candidates, tell).items():
             share = follow((x - begun)[None], (x_hat - begun)[None]).item() if is_followed else 1.0
             error = mse(x, torch.lerp(begun, x_hat, share)).mean().nan_to_num(nan=math.inf)  # leads nowhere: not chosen
             found.append([weight, stop, share, error.item()])
@@ -121,6 +120,13 @@ def tune(
     health = Health(began.train_mse, score, began.steps + choice.stop, began.still_falling, str(choice))
     _teller(course.watch, score)(choice.stop, 0.0)
     return Searched(search, choice, health, course.watch)
+
+
+def _tried(search: Search, seen: Seen, candidates: Candidates, tell: Tell) -> dict[tuple[float, int], Images]:
+    """The answers to every candidate, no more inputs at once than a search holds: each weight is a row of its own."""
+    each = max(1, search.inputs_at_once(seen) // len(candidates[0]))
+    found = [search(piece, *candidates, tell=tell) for piece in pieces(seen, each)]
+    return {key: torch.cat([part[key] for part in found]) for key in found[0]}
 
 
 def follow(wanted: Tensor, moved: Tensor) -> Float[Tensor, " tried"]:

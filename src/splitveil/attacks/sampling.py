@@ -20,6 +20,7 @@ from torch import Tensor
 from splitveil.attacks.base import Watch
 from splitveil.attacks.channel import Channel, Heard
 from splitveil.attacks.descent import clock
+from splitveil.attacks.refinement import HELD
 from splitveil.fitting import Check
 from splitveil.networks.denoiser import Denoiser
 from splitveil.randomness import SeededSource
@@ -77,10 +78,11 @@ class Sampler:
         last = max(self.steps - 1, 1)
         return [(ends[0] + t / last * (ends[1] - ends[0])) ** CURVE for t in range(self.steps)] + [0.0]
 
-    def inputs_at_once(self, samples: int) -> int:
-        """How many inputs are sampled together."""
+    def inputs_at_once(self, samples: int, n_held: int = 0) -> int:
+        """How many inputs are sampled together, of which the channel holds so many numbers each."""
         device = self.network.mean.device.type
-        return max(1, PIXELS.get(device, PIXELS["cpu"]) // (self.network.mean[0, 0].numel() * samples))
+        most = PIXELS.get(device, PIXELS["cpu"]) // self.network.mean[0, 0].numel()
+        return max(1, min(most, HELD // max(1, n_held)) // samples)
 
     def measure(self, x: Images) -> Float[Tensor, "step *feature"]:
         """e_t: the mean squared error of a denoised image's features, per feature, at each level."""
@@ -110,7 +112,7 @@ class Sampler:
 
     def mean(self, heard: Heard, guide: Guide, *, samples: int, picture: Picture | None = None) -> Images:
         """The mean of `samples` samples for each input; the k-th uses the same noise for all inputs."""
-        each = self.inputs_at_once(samples)
+        each = self.inputs_at_once(samples, self.channel.n_held(heard.z_sent))
         pieces = [slice(i, i + each) for i in range(0, len(heard), each)]
         seen = [(heard.rows(i), guide[i], None if picture is None else picture.rows(i)) for i in pieces]
         return torch.cat([self._mean(piece, samples) for piece in seen])

@@ -56,6 +56,8 @@ class ShadowAttack(Attack):
     def __post_init__(self) -> None:
         at_least("batch", self.batch, 2, hint="batch norm needs two images")
         at_least("statistics", self.statistics, 0)
+        if self.decoder.told != "nothing":
+            raise UsageError(f"a shadow's decoder is told nothing, got told={self.decoder.told!r}; leave it out")
 
     @property
     def name(self) -> str:
