@@ -11,6 +11,7 @@ half for an attacker who holds it) is the same.
 
 import hashlib
 import json
+import secrets
 from dataclasses import asdict
 from pathlib import Path
 from typing import final
@@ -33,15 +34,20 @@ from splitveil.writing import reason, replacing, write_text
 PROBES = 8  # auxiliary images that a client which is only a function is recognized by
 
 
-def client_fingerprint(oracle: Oracle, roles: Roles) -> str:
-    """Which client this is: its weights and mechanism, or its answers where it is only a function."""
+def client_fingerprint(oracle: Oracle, roles: Roles, *, name: str | None = None) -> str:
+    """Which client this is: its weights and mechanism, or its name and answers where it is only a function.
+
+    Random answers do not tell one function from another: without a name such a function is a new one at each call.
+    """
     digest, client = hashlib.sha256(), oracle.client
     if client is None:
         x = roles.auxiliary.take(min(PROBES, len(roles.auxiliary))).images()
         answers = oracle.release(x, source=SeededSource(0, "fingerprint"))
-        digest.update(str(tuple(answers.shape)).encode())
+        digest.update(repr((tuple(answers.shape), name)).encode())
         if not oracle.is_random(x):
             digest.update(answers.cpu().numpy().tobytes())
+        elif name is None:
+            digest.update(secrets.token_bytes(16))
         return f"function {digest.hexdigest()[:16]}"
     digest.update(str(client.encoder).encode())
     digest.update(json.dumps([client.mechanism.name, client.mechanism.settings()], sort_keys=True).encode())

@@ -1,0 +1,47 @@
+"""A stored trial is taken only for what it was: the same client, images, attack and way of answering."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from splitveil.attacks import Ridge, Threat
+from splitveil.evaluation import Roles, Suite, Trial, Update, evaluate
+from splitveil.randomness import SeededSource
+from worlds.evaluations import ROLES, WORLD
+
+RIDGE = Suite("ridge", (Trial(Ridge(), Threat()),))
+
+
+def rerun(out: Path, client: object = None, suite: Suite = RIDGE, roles: Roles = ROLES, **words: object) -> bool:
+    """Whether the trial had to be run again."""
+    updates: list[Update] = []
+    evaluate(client or WORLD.client(), suite, roles, out=out, progress=updates.append, **words)
+    return not updates[-1].was_stored
+
+
+def function(noise_std: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A client that is only a function, with noise of its own."""
+    client, source = replace(WORLD, noise_std=noise_std).client(), SeededSource(0, "own noise")
+    return lambda x: client(x, source=source)
+
+
+def test_a_random_function_is_not_taken_for_another_of_the_same_shape(tmp_path):
+    loud = evaluate(function(2.0), RIDGE, ROLES, out=tmp_path)
+    quiet = evaluate(function(0.02), RIDGE, ROLES, out=tmp_path)
+    assert quiet.best.mse.high < loud.best.mse.low
+    assert rerun(tmp_path, client=function(0.02))
+
+
+def test_a_name_stands_for_a_random_function(tmp_path):
+    assert rerun(tmp_path, client=function(0.2), client_name="one")
+    assert not rerun(tmp_path, client=function(0.2), client_name="one")
+    assert rerun(tmp_path, client=function(0.2), client_name="two")
+    assert rerun(tmp_path, client=function(0.2))
+
+
+def test_a_name_does_not_stand_for_answers_that_can_be_compared(tmp_path):
+    assert rerun(tmp_path, client=function(0.0), client_name="one")
+    assert not rerun(tmp_path, client=function(0.0), client_name="one")
+    assert rerun(tmp_path, client=lambda x: 2 * function(0.0)(x), client_name="one")
