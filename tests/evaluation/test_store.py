@@ -4,12 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
-from splitveil.attacks import Ridge, Threat
+from splitveil.attacks import Health, Ridge, Threat
 from splitveil.evaluation import Roles, Suite, Trial, Update, evaluate
+from splitveil.evaluation.store import Store
+from splitveil.evaluation.trial import Outcome
 from splitveil.randomness import SeededSource
-from worlds.evaluations import ROLES, WORLD
+from worlds.evaluations import CONV, ROLES, WORLD
 
 RIDGE = Suite("ridge", (Trial(Ridge(), Threat()),))
 
@@ -45,3 +48,16 @@ def test_a_name_does_not_stand_for_answers_that_can_be_compared(tmp_path):
     assert rerun(tmp_path, client=function(0.0), client_name="one")
     assert not rerun(tmp_path, client=function(0.0), client_name="one")
     assert rerun(tmp_path, client=lambda x: 2 * function(0.0)(x), client_name="one")
+
+
+@pytest.mark.parametrize("is_on_disk", [False, True])
+def test_other_settings_of_the_same_name_are_another_trial(is_on_disk, tmp_path):
+    store = Store(tmp_path if is_on_disk else None, client="one", roles=ROLES, n_victims=2)
+    trial = Trial(CONV, Threat())
+    store.put(trial, 0, Outcome({"mse": torch.ones(2)}, Health(), 0.0, None, None))
+    other = Trial(replace(CONV, batch=16), Threat())
+    assert other.slug == trial.slug
+    assert store.has(trial, 0)
+    assert store.get(trial, 0) is not None
+    assert not store.has(other, 0)
+    assert store.get(other, 0) is None

@@ -86,7 +86,7 @@ class Store:
     ) -> None:
         self._folder, self._head = folder, head
         self._facts = (SCHEMA_VERSION, client, roles.sha256, n_victims, judged_by)
-        self._held: dict[tuple[str, int], Outcome] = {}
+        self._held: dict[str, Outcome] = {}  # by fingerprint
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ class Store:
     def get(self, trial: Trial | Inquiry, seed: int) -> Outcome | None:
         """The finished trial, if there is one of exactly this kind."""
         if self._folder is None:
-            return self._held.get((trial.slug, seed))
+            return self._held.get(self._fingerprint(trial, seed))
         place = self._place(trial, seed)
         try:
             words = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
@@ -110,7 +110,7 @@ class Store:
     def has(self, trial: Trial | Inquiry, seed: int) -> bool:
         """Whether such a trial is finished, as far as its facts alone tell."""
         if self._folder is None:
-            return (trial.slug, seed) in self._held
+            return self._fingerprint(trial, seed) in self._held
         try:
             words = json.loads(self._place(trial, seed).with_suffix(".json").read_text(encoding="utf-8"))
             return bool(words["fingerprint"] == self._fingerprint(trial, seed))
@@ -120,7 +120,7 @@ class Store:
     def put(self, trial: Trial | Inquiry, seed: int, outcome: Outcome) -> None:
         """Keep a finished trial."""
         if self._folder is None:
-            self._held[trial.slug, seed] = outcome
+            self._held[self._fingerprint(trial, seed)] = outcome
             return
         place = self._place(trial, seed)
         arrays = {f"score_{name}": values.numpy() for name, values in outcome.scores.items()}
