@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from splitveil.attacks import Health, Ridge, Threat
+from splitveil.attacks.base import REVISION
 from splitveil.evaluation import Roles, Suite, Trial, Update, evaluate
 from splitveil.evaluation.store import Store
 from splitveil.evaluation.trial import Outcome
@@ -48,6 +49,13 @@ def test_a_name_does_not_stand_for_answers_that_can_be_compared(tmp_path):
     assert rerun(tmp_path, client=function(0.0), client_name="one")
     assert not rerun(tmp_path, client=function(0.0), client_name="one")
     assert rerun(tmp_path, client=lambda x: 2 * function(0.0)(x), client_name="one")
+
+
+def test_attacks_that_answer_in_another_way_are_run_again(tmp_path, monkeypatch):
+    assert rerun(tmp_path)
+    assert not rerun(tmp_path)
+    monkeypatch.setattr("splitveil.evaluation.store.REVISION", REVISION + 1)
+    assert rerun(tmp_path)
 
 
 @pytest.mark.parametrize("is_on_disk", [False, True])

@@ -5,8 +5,8 @@
     <folder>/<attack>--<threat>-seed0.<fingerprint>.fit    a fit in flight; gone when the trial is finished
     <folder>/prior-…                          what attacks learned of images alone; gone when the whole suite is done
 
-A stored trial counts only if its fingerprint (client, images, attack with all settings, threat, seed, and the server's
-half for an attacker who holds it) is the same.
+A stored trial counts only if its fingerprint (client, images, attack with all settings, threat, seed, the revision of
+the attacks, and the server's half for an attacker who holds it) is the same.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from splitveil.attacks import Health, Oracle
+from splitveil.attacks.base import REVISION
 from splitveil.check import RunError
 from splitveil.evaluation.result import SCHEMA_VERSION
 from splitveil.evaluation.roles import Roles
@@ -166,7 +167,7 @@ class Store:
 
     def _fingerprint(self, trial: Trial | Inquiry, seed: int) -> str:
         half = (self._head,) if trial.threat.head_known else ()
-        facts = (*self._facts, repr(trial.attack), repr(trial.threat), *half, seed)
+        facts = (*self._facts, REVISION, repr(trial.attack), repr(trial.threat), *half, seed)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
