@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from splitveil.attacks import Health, Ridge, Threat
+from splitveil.attacks import Health, Probe, Ridge, Threat
 from splitveil.attacks.base import REVISION
-from splitveil.evaluation import Roles, Suite, Trial, Update, evaluate
+from splitveil.evaluation import Inquiry, Roles, Suite, Trial, Update, evaluate
 from splitveil.evaluation.store import Store
 from splitveil.evaluation.trial import Outcome
 from splitveil.randomness import SeededSource
@@ -56,6 +56,30 @@ def test_attacks_that_answer_in_another_way_are_run_again(tmp_path, monkeypatch)
     assert not rerun(tmp_path)
     monkeypatch.setattr("splitveil.evaluation.store.REVISION", REVISION + 1)
     assert rerun(tmp_path)
+
+
+def test_a_trial_without_the_pictures_that_are_asked_for_is_run_again(tmp_path):
+    place = tmp_path / "attacks" / f"{RIDGE.trials[0].slug}-seed0.png"
+    asked = replace(RIDGE, inquiries=(Inquiry(Probe(plan=CONV.plan), Threat()),))
+    assert rerun(tmp_path, suite=asked, keep_samples=False)
+    assert not rerun(tmp_path, suite=asked)  # who asks for nothing takes what is there
+    assert not place.exists()
+    assert not rerun(tmp_path, suite=asked, keep_samples=True)  # the inquiry, which has none
+    assert place.exists()
+    assert not rerun(tmp_path, keep_samples=True)
+    assert not rerun(tmp_path, keep_samples=False)
+
+
+def test_a_picture_goes_with_its_trial(tmp_path):
+    assert rerun(tmp_path)
+    assert rerun(tmp_path, client=replace(WORLD, noise_std=0.3).client(), keep_samples=False)
+    assert not list(tmp_path.rglob("*.png"))
+
+
+def test_images_of_people_are_not_attacked_again_for_pictures(tmp_path):
+    people = replace(ROLES, people=True)
+    assert rerun(tmp_path, roles=people)
+    assert not rerun(tmp_path, roles=people)
 
 
 @pytest.mark.parametrize("is_on_disk", [False, True])

@@ -47,7 +47,8 @@ def evaluate(
 
     Images move to the client's device. `undefended` is the result of the same suite on an undefended client, `bounds`
     are what no attack beats: with them two more flags can be judged. With `out`, finished trials are kept there, one
-    JSON each, and not run again; the result is written there too. Samples are kept unless the images show people.
+    JSON each, and not run again; the result is written there too. Samples are kept unless the images show people; with
+    `keep_samples=True` a trial that was finished without them is run again.
     `head` is the server's half, for attackers who hold it. After `time_budget` seconds nothing more is begun: `TimeUp`.
     Priors that attacks have learned from auxiliary images are shared among the trials in `out` until a whole suite is
     finished; `keep_priors` leaves them there for the next evaluation. A function whose answers are random cannot be

@@ -56,6 +56,7 @@ def set_stage(
         n_victims=len(scene.victims),
         judged_by=repr(suite.recognition),
         head=head_fingerprint(head),
+        with_samples=keep_samples is True,
     )
     return Stage(suite, scene, store, name, is_random)
 

@@ -30,7 +30,7 @@ from splitveil.evaluation.samples import Samples, save_grid
 from splitveil.evaluation.suite import Inquiry, Trial
 from splitveil.evaluation.trial import Outcome
 from splitveil.randomness import SeededSource
-from splitveil.writing import reason, replacing, write_text
+from splitveil.writing import drop, reason, replacing, write_text
 
 PROBES = 8  # auxiliary images that a client which is only a function is recognized by
 
@@ -73,7 +73,10 @@ def _take_in(module: nn.Module, digest: "hashlib._Hash") -> None:
 
 @final
 class Store:
-    """Finished trials of one client on one set of images; without a folder, in memory alone."""
+    """Finished trials of one client on one set of images; without a folder, in memory alone.
+
+    With `with_samples`, a trial that was stored without pictures is not finished.
+    """
 
     def __init__(
         self,
@@ -84,8 +87,9 @@ class Store:
         n_victims: int,
         judged_by: str = "nobody",
         head: str = "none",
+        with_samples: bool = False,
     ) -> None:
-        self._folder, self._head = folder, head
+        self._folder, self._head, self._with_samples = folder, head, with_samples
         self._facts = (SCHEMA_VERSION, client, roles.sha256, n_victims, judged_by)
         self._held: dict[str, Outcome] = {}  # by fingerprint
         if folder is not None:
@@ -101,7 +105,7 @@ class Store:
         place = self._place(trial, seed)
         try:
             words = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
-            if words["fingerprint"] != self._fingerprint(trial, seed):
+            if not self._is_finished(trial, seed, words):
                 return None
             with place.with_suffix(".npz").open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 return _outcome(words, {name: torch.from_numpy(file[name]) for name in file.files})
@@ -114,7 +118,7 @@ class Store:
             return self._fingerprint(trial, seed) in self._held
         try:
             words = json.loads(self._place(trial, seed).with_suffix(".json").read_text(encoding="utf-8"))
-            return bool(words["fingerprint"] == self._fingerprint(trial, seed))
+            return self._is_finished(trial, seed, words)
         except (OSError, KeyError, TypeError, ValueError):
             return False
 
@@ -130,6 +134,8 @@ class Store:
             arrays |= {"x": samples.x.numpy(), "x_hat": samples.x_hat.numpy()}
             with replacing(place.with_suffix(".png")) as fresh:
                 save_grid(samples, fresh)
+        else:
+            drop(place.with_suffix(".png"))  # of a trial that this one takes the place of
         with replacing(place.with_suffix(".npz")) as fresh:
             np.savez_compressed(fresh, **arrays)  # type: ignore[arg-type]  # numpy's stub: arrays by name are not flags
         words = {
@@ -145,6 +151,7 @@ class Store:
             "judge_seconds": outcome.judge_seconds,
             "peak_memory_mb": outcome.peak_memory_mb,
             "peak_is_at_most": outcome.peak_is_at_most,
+            "samples": outcome.samples is not None,
         }
         write_text(place.with_suffix(".json"), json.dumps(words, indent=2, ensure_ascii=False) + "\n")
         for left in self._folder.glob(f"{place.name}.*.fit*"):
@@ -164,6 +171,11 @@ class Store:
     def _place(self, trial: Trial | Inquiry, seed: int) -> Path:
         assert self._folder is not None
         return self._folder / f"{trial.slug}-seed{seed}"
+
+    def _is_finished(self, trial: Trial | Inquiry, seed: int, words: dict[str, object]) -> bool:
+        """Whether these words are of exactly this trial, with the pictures that are wanted of it."""
+        is_whole = isinstance(trial, Inquiry) or not self._with_samples or bool(words.get("samples"))
+        return is_whole and words["fingerprint"] == self._fingerprint(trial, seed)
 
     def _fingerprint(self, trial: Trial | Inquiry, seed: int) -> str:
         half = (self._head,) if trial.threat.head_known else ()
