@@ -32,6 +32,7 @@ from suite_networks import (
     Head,
     Judge,
     Prior,
+    is_half,
     keep_networks,
     learn_prior,
     prepare_judge,
@@ -83,7 +84,8 @@ def _is_there(head: Head, work: Path) -> bool:
 
 
 def _is_trained(judge: Judge, work: Path) -> bool:
-    return any(work.glob(f"{judge.slug}-*.safetensors")) or (work / f"{judge.slug}.failed").exists()
+    found = any(not is_half(file) for file in work.glob(f"{judge.slug}-*.safetensors"))
+    return found or (work / f"{judge.slug}.failed").exists()
 
 
 def worker(words: argparse.Namespace) -> None:

@@ -163,7 +163,8 @@ def _suite(cell: Cell, words: argparse.Namespace) -> Suite:
     """The cell alone; an inquiry beside the quickest attack."""
     if isinstance(cell.each, Inquiry):
         return Suite("suite", (Trial(Ridge(), Threat()),), words.victims, inquiries=(cell.each,))
-    victims = words.searched if cell.each.attack.name in SEARCHES else words.victims
+    is_search = cell.each.attack.name in SEARCHES
+    victims = min(words.searched, words.victims or words.searched) if is_search else words.victims
     return Suite("suite", (cell.each,), victims, recognition=recognition(words))
 
 

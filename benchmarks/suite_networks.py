@@ -214,10 +214,15 @@ def keep_networks(words: argparse.Namespace, work: Path) -> None:
 def share(files: Iterable[Path], folder: Path) -> None:
     """Copy what is not there yet; a whole file or none."""
     for file in files:
-        if not (folder / file.name).exists():
+        if not is_half(file) and not (folder / file.name).exists():
             fresh = folder / f".{os.getpid()}-{file.name}"
             shutil.copy(file, fresh)
             os.replace(fresh, folder / file.name)
+
+
+def is_half(file: Path) -> bool:
+    """Whether someone is writing it, or was when killed."""
+    return ".part-" in file.name
 
 
 def recognition(words: argparse.Namespace) -> Recognition:

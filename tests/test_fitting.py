@@ -195,6 +195,16 @@ def test_a_damaged_state_is_dropped_and_the_fit_begins_anew(kept, tmp_path, monk
     assert [check.score for check in found.checks] == [check.score for check in wanted.checks]
 
 
+@pytest.mark.parametrize("other", ["deeper", "wider", "shallower", "renamed"])
+def test_a_fit_begins_anew_beside_the_state_of_another_network(other, tmp_path):
+    nets = {"deeper": [*network(), nn.Conv2d(1, 1, 1)], "shallower": network()[:3]}
+    nets |= {"wider": [nn.Conv2d(1, 4, 5, padding=2), *network()[1:]], "renamed": [nn.Identity(), *network()]}
+    words = {"loss": reconstruction, "score": lambda net: reconstruction(net, -1), "plan": Plan(20)}
+    fit(nn.Sequential(*nets[other]), state=tmp_path / "fit", **words)
+    found, wanted = fit(network(), state=tmp_path / "fit", **words), fit(network(), **words)
+    assert [check.score for check in found.checks] == [check.score for check in wanted.checks]
+
+
 def test_a_state_that_cannot_be_written_is_told_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(fitting, "SAVE_EVERY", 0.0)
     state = tmp_path / "gone" / "trial.fit"

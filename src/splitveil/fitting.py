@@ -111,8 +111,7 @@ def fit(
     if `loss` and `score` are functions of (network, step) alone; the device is waited for at checks only.
     """
     run, tell = _Run(network, plan), progress or (lambda check: None)
-    if state is not None:
-        run.load(state)
+    run.load(state)
     done = run.is_done()
     with recorded(network, None if done else sample, bfloat16=plan.bfloat16, is_compiled=plan.steps >= COMPILED_FROM):
         run.born = time.monotonic()  # recording has its time to itself
@@ -189,8 +188,7 @@ class _Run:
     def step(self, loss: Loss) -> None:
         if self.cool_from is None:
             self._watch_budget()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.plan.lr * self._rate()
+        self.optimizer.param_groups[0]["lr"] = self.plan.lr * self._rate()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.plan.bfloat16):
             value = loss(self.network, self.step_count)
         self.optimizer.zero_grad(set_to_none=True)
@@ -263,6 +261,7 @@ class _Run:
         """Everything that moves, by name; the optimizer's moments under their parameter's position."""
         parts = {"live": self.live, "shadow": self.shadow, "best": self.best}
         tensors = {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
+        tensors["total"] = self.total
         for place, moments in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{place}/{name}": value for name, value in moments.items()}
         return tensors
@@ -273,17 +272,18 @@ class _Run:
             return
         facts = {name: getattr(self, name) for name in ("step_count", "cool_from", "cool_steps", "stopped", "seconds")}
         facts |= {"checks": [asdict(check) for check in self.checks]}
-        write_tensors(path, self._tensors() | {"total": self.total}, {"fit": json.dumps(facts)})
+        write_tensors(path, self._tensors(), {"fit": json.dumps(facts)})
         self.saved = time.monotonic()
 
-    def load(self, path: Path) -> None:
-        """Go on from a saved state; where there is none that can be read, the fit begins anew."""
-        if (found := read_tensors(path, device=self.device)) is None:
+    def load(self, path: Path | None) -> None:
+        """Go on from a saved state; where there is none that can be read, or another network's, the fit begins anew."""
+        stored, words = (path and read_tensors(path, device=self.device)) or ({}, {})
+        own, facts = self._tensors(), json.loads(words.get("fit", "{}"))  # the optimizer has no moments yet
+        moving = {name: value.shape for name, value in stored.items() if not name.startswith("optimizer/")}
+        if not facts or moving != {name: value.shape for name, value in own.items()}:
             return
-        stored, facts = found[0], json.loads(found[1]["fit"])
-        self.total.copy_(stored.pop("total", self.total))
         with torch.no_grad():
-            for name, value in self._tensors().items():  # the optimizer has no moments yet
+            for name, value in own.items():
                 value.copy_(stored.pop(name))
         self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": self._moments(stored)})
         self.checks = [Check(**check) for check in facts["checks"]]

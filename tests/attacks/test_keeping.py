@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from splitveil import fitting
-from splitveil.attacks import DiffusionAttack, GeneratorAttack, Knowledge, Threat, grant, oracle_of
-from splitveil.attacks.base import Course
+from splitveil.attacks import DiffusionAttack, GeneratorAttack, Knowledge, Threat, grant, keeping, oracle_of
+from splitveil.attacks.base import REVISION, Course
 from splitveil.evaluation import Roles, Suite, Trial, evaluate
 from splitveil.fitting import Fitted, Plan
 from worlds.linear_gaussian import LinearGaussian, world
@@ -91,6 +91,13 @@ def test_whatever_it_depends_on_makes_another_prior(attack, change, tmp_path, st
 def test_a_generator_s_own_settings_make_another_prior(settings, tmp_path, steps):
     for attack in (GENERATOR, replace(GENERATOR, **settings)):
         attack.learn(held(), SELECTION.images(), Course(0, state=tmp_path / "trial.fit"))
+    assert len(steps) == 2 * PLAN.steps
+
+
+def test_a_prior_that_is_learned_in_another_way_is_another(tmp_path, steps, monkeypatch):
+    for revision in (REVISION, REVISION + 1):
+        monkeypatch.setattr(keeping, "REVISION", revision)
+        DENOISER.learn(held(), SELECTION.images(), Course(0, state=tmp_path / "trial.fit"))
     assert len(steps) == 2 * PLAN.steps
 
 

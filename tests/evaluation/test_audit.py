@@ -1,12 +1,14 @@
 """An audit takes whatever a user has: a client, a module or a function; an image set, a tensor or an array."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import splitveil
-from splitveil.attacks import DecoderAttack, Ridge, Threat
+from splitveil.attacks import DecoderAttack, Recognition, Ridge, Threat
 from splitveil.check import UsageError
 from splitveil.evaluation import Suite, Trial
 from splitveil.fitting import Plan
@@ -53,6 +55,16 @@ def test_labels_make_the_label_conditioned_attack_possible():
     labels = np.arange(200) % 3
     assert len(splitveil.audit(encoder(), IMAGES, suite=suite).attacks) == 1
     assert len(splitveil.audit(encoder(), IMAGES, suite=suite, labels=labels).attacks) == 2
+
+
+def test_other_labels_of_the_same_images_are_another_evaluation_with_other_judges(tmp_path):
+    judged = replace(RIDGE, recognition=Recognition(batch=8, plan=Plan(steps=2, check_every=1)))
+    large = IMAGES[:40].repeat_interleave(3, 2).repeat_interleave(3, 3)
+    for labels, n_judges in ((np.arange(40) % 2, 1), (np.arange(40) % 2, 1), (np.arange(40) // 20, 2)):
+        updates = []
+        splitveil.audit(encoder(), large, suite=judged, labels=labels, out=tmp_path, progress=updates.append)
+        assert len(list(tmp_path.glob("judge-*.safetensors"))) == n_judges
+    assert not updates[-1].was_stored
 
 
 @pytest.mark.parametrize(

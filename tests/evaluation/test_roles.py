@@ -46,6 +46,24 @@ def test_labels_follow_their_images():
     assert split_roles(IMAGES).n_classes is None
 
 
+@pytest.mark.parametrize("other", ["no labels", "one label", "more classes", "order", "shape"])
+def test_whatever_is_dealt_otherwise_has_another_name(other):
+    labels = torch.arange(100) % 3
+    changed, more = labels.clone(), labels.clone()
+    changed[0] = 1
+    more[2] = 3
+    dealt = {
+        "no labels": split_roles(IMAGES),
+        "one label": split_roles(IMAGES, changed),
+        "more classes": split_roles(IMAGES, more),
+        "order": split_roles(IMAGES.flip(0), labels.flip(0)),
+        "shape": split_roles(IMAGES.reshape(100, 1, 4, 16), labels),
+    }
+    assert dealt[other].sha256 != split_roles(IMAGES, labels).sha256
+    assert split_roles(IMAGES, labels.clone()).sha256 == split_roles(IMAGES, labels).sha256
+    assert split_roles(IMAGES, torch.zeros_like(labels)).sha256 != split_roles(IMAGES).sha256
+
+
 @pytest.mark.parametrize(
     ("images", "message"),
     [

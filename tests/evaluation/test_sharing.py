@@ -9,7 +9,7 @@ import pytest
 
 from splitveil import pausing
 from splitveil.attacks import Averaged, Box, Probe, Recognition, Ridge, Threat
-from splitveil.check import RunError
+from splitveil.check import RunError, UsageError
 from splitveil.evaluation import (
     Claims,
     Inquiry,
@@ -24,6 +24,7 @@ from splitveil.evaluation import (
     take_part,
 )
 from splitveil.fitting import Plan
+from splitveil.randomness import SeededSource
 from splitveil.writing import read_tensors
 from worlds.evaluations import CONV, ROLES, WORLD, timeless
 
@@ -91,6 +92,21 @@ def test_a_trial_whose_player_died_is_played_by_whoever_sums_up(tmp_path):
     played_by(tmp_path, (0,))
     result = evaluate(WORLD.client(), SUITE, ROLES, out=tmp_path)
     assert timeless(result) == timeless(evaluate(WORLD.client(), SUITE, ROLES))
+
+
+def test_players_share_a_random_function_by_its_name(tmp_path):
+    client, suite = WORLD.client(), replace(SUITE, trials=SUITE.trials[1:2], inquiries=())
+    source, updates = SeededSource(0, "own noise"), []
+
+    def function(x):
+        return client(x, source=source)
+
+    for share in (prepare, take_part):
+        with pytest.raises(UsageError, match=r"answers are random.*give a client_name"):
+            share(function, suite, ROLES, out=tmp_path)
+    take_part(function, suite, ROLES, out=tmp_path, client_name="mine")
+    evaluate(function, suite, ROLES, out=tmp_path, client_name="mine", progress=updates.append)
+    assert updates[-1].was_stored
 
 
 def judged() -> tuple[Suite, Roles]:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from splitveil.attacks import Averaged, Box, DecoderAttack, Need, Threat
+from splitveil.attacks import Averaged, Box, DecoderAttack, Need, Probe, Threat
 from splitveil.check import UsageError
 from splitveil.cli.catalog import ATTACKS
-from splitveil.evaluation.suite import Ground
+from splitveil.evaluation.suite import Ground, Inquiry, Suite, Trial
 from splitveil.evaluation.suites import SUITES, full, standard, suite_named
 
 FULL = Ground(has_client=True, is_random=True, has_private=True, has_labels=True, n_auxiliary=5000, n_selection=2000)
@@ -110,6 +110,18 @@ def test_one_attack_can_be_picked():
         standard().only(["label-probe-mlp"])
     with pytest.raises(UsageError, match="did you mean 'decoder-unet'"):
         standard().only(["decoder-unett"])
+
+
+def test_two_of_one_name_are_refused():
+    short, long = (DecoderAttack("conv", batch=n) for n in (8, 16))
+    with pytest.raises(UsageError, match=r"suite 'mine' has decoder-conv \(white-box outsider\) twice"):
+        Suite("mine", (Trial(short, Threat()), Trial(long, Threat())))
+    asked = (Inquiry(Probe(), Threat()),)
+    with pytest.raises(UsageError, match="has label-probe-linear"):
+        Suite("mine", (Trial(short, Threat()),), inquiries=2 * asked)
+    both = Suite("mine", (Trial(short, Threat()), Trial(short, Threat(Box.BLACK))), inquiries=asked)
+    assert len(both.on(FULL).trials) == 2
+    assert len(both.on(replace(FULL, has_client=False)).trials) == 1  # the same black box
 
 
 def test_an_unknown_suite_is_refused():

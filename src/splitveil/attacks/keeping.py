@@ -16,7 +16,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from splitveil.attacks.base import Health, Inverter
+from splitveil.attacks.base import REVISION, Health, Inverter
 from splitveil.attacks.pairs import Seen
 from splitveil.data import Part
 from splitveil.fitting import Fitted
@@ -65,7 +65,7 @@ def shared(state: Path | None, *, kind: str, facts: object, learned_from: Part, 
     """Where a prior of these images is kept; `facts` are its seed and all settings that it depends on."""
     if state is None:
         return None
-    digest = hashlib.blake2b(repr((facts, learned_from.image_shape)).encode(), digest_size=8)
+    digest = hashlib.blake2b(repr((REVISION, facts, learned_from.image_shape)).encode(), digest_size=8)
     for key in learned_from.fingerprints():
         digest.update(key)
     _take_in(scored_on.mul(255).round().byte(), digest)  # exact: images are stored so

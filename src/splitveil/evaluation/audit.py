@@ -33,19 +33,29 @@ def audit(
     out: Path | None = None,
     keep_samples: bool | None = None,
     progress: Progress | None = None,
+    client_name: str | None = None,
 ) -> Result:
     """What a suite of attacks reconstructs from what this client sends.
 
     `client` is a Client, an nn.Module (its output is what is sent), or any function from images to features, which is
     attacked as a black box. `images` is an image set with roles, or an array [image, channel, height, width] in [0, 1]
     that is dealt out here, always the same way: 60 % to the attacker, 15 % to choose checkpoints, 25 % victims. The
-    result of a Client has its bounds for one release too.
+    result of a Client has its bounds for one release too. With `out`, a function whose answers are random is attacked
+    anew at each call, unless it has a `client_name`: then that stands for it.
     """
     chosen = suite_named(suite) if isinstance(suite, str) else suite  # a wrong word is told before any work
     data = roles_of(images) if isinstance(images, ImageSet) else _roles(images, labels)
     bounds = bounds_of(client, data.for_bounds()) if isinstance(client, Client) else ()
     return evaluate(
-        client, chosen, data, seeds=seeds, out=out, bounds=bounds, keep_samples=keep_samples, progress=progress
+        client,
+        chosen,
+        data,
+        seeds=seeds,
+        out=out,
+        bounds=bounds,
+        keep_samples=keep_samples,
+        progress=progress,
+        client_name=client_name,
     )
 
 

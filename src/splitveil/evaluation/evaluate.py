@@ -41,15 +41,18 @@ def evaluate(
     head: nn.Module | None = None,
     time_budget: float | None = None,
     keep_priors: bool = False,
+    client_name: str | None = None,
 ) -> Result:
     """Attack `client` (a Client, an encoder, or any function from images to features) with every attack of `suite`.
 
     Images move to the client's device. `undefended` is the result of the same suite on an undefended client, `bounds`
     are what no attack beats: with them two more flags can be judged. With `out`, finished trials are kept there, one
-    JSON each, and not run again; the result is written there too. Samples are kept unless the images show people.
+    JSON each, and not run again; the result is written there too. Samples are kept unless the images show people; with
+    `keep_samples=True` a trial that was finished without them is run again.
     `head` is the server's half, for attackers who hold it. After `time_budget` seconds nothing more is begun: `TimeUp`.
     Priors that attacks have learned from auxiliary images are shared among the trials in `out` until a whole suite is
-    finished; `keep_priors` leaves them there for the next evaluation.
+    finished; `keep_priors` leaves them there for the next evaluation. A function whose answers are random cannot be
+    told from another: what an earlier call finished is taken only if both calls say the same `client_name`.
 
     Guarantees: the same client, data, suite and seeds give the same result, interrupted or not, but for times and
     memory; the client is left as it was. With `out`, a watcher, a time budget or who is `pausing` it loses no more than
@@ -59,7 +62,7 @@ def evaluate(
     if not seeds or len(set(seeds)) != len(seeds):
         raise UsageError(f"seeds must be different numbers, at least one, got {list(seeds)}")
     tell = Told(progress, time_budget)
-    stage = set_stage(client, suite, data, out=out, keep_samples=keep_samples, head=head)
+    stage = set_stage(client, suite, data, out=out, keep_samples=keep_samples, head=head, client_name=client_name)
     suite, scene = stage.suite, stage.scene
     with pausing(tell.pause):
         outcomes = play(suite, scene, stage.store, seeds, tell)

@@ -75,8 +75,10 @@ def split_roles(
     ends = [round(SHARES["auxiliary"] * len(kept)), round(sum(SHARES.values()) * len(kept))]
     auxiliary, selection, victims = (whole.select(index) for index in torch.tensor_split(dealt, ends))
     n_classes = None if labels is None else int(named.max()) + 1
-    digest = hashlib.sha256(b"".join(sorted(first))).hexdigest()
-    return Roles("own images", digest, auxiliary, selection, victims, None, n_classes)
+    digest = hashlib.sha256(repr((whole.image_shape, n_classes, named[dealt].tolist())).encode())
+    for part in (auxiliary, selection, victims):
+        digest.update(b"".join(part.fingerprints()))
+    return Roles("own images", digest.hexdigest(), auxiliary, selection, victims, None, n_classes)
 
 
 def mean_image(part: Part) -> Images:

@@ -15,7 +15,7 @@ from typing import final
 
 from torch import nn
 
-from splitveil.check import RunError
+from splitveil.check import RunError, UsageError
 from splitveil.data import ImageSet
 from splitveil.evaluation.play import Progress, Told, Update, play_claimed, standing
 from splitveil.evaluation.roles import Roles
@@ -70,12 +70,14 @@ def take_part(
     progress: Progress | None = None,
     head: nn.Module | None = None,
     time_budget: float | None = None,
+    client_name: str | None = None,
 ) -> Standing:
     """Play trials of an evaluation in `out` that are neither finished nor claimed, until none is left.
 
-    The words are those of `evaluate`, and give the same trials. What comes back tells how many of all are finished.
+    The words are those of `evaluate`, and give the same trials; a function whose answers are random needs a
+    `client_name`. What comes back tells how many of all are finished.
     """
-    stage, tell = set_stage(client, suite, data, out=out, keep_samples=None, head=head), Told(progress, time_budget)
+    stage, tell = _stage(client, suite, data, out, head, client_name), Told(progress, time_budget)
     with pausing(tell.pause):
         play_claimed(stage.suite, stage.scene, stage.store, seeds, tell, Claims(out))
     return lambda: standing(stage.suite, stage.store, seeds)
@@ -91,13 +93,14 @@ def prepare(
     progress: Progress | None = None,
     head: nn.Module | None = None,
     time_budget: float | None = None,
+    client_name: str | None = None,
 ) -> None:
     """Train what all trials of an evaluation in `out` share, so that no two processes do: who looks at the answers.
 
     It ends as `evaluate` does when its time is up, and goes on where it stopped; where all is finished it is done.
     """
     tell = Told(progress, time_budget)
-    stage: Stage = set_stage(client, suite, data, out=out, keep_samples=None, head=head)
+    stage = _stage(client, suite, data, out, head, client_name)
     begun = Update(*standing(stage.suite, stage.store, seeds), JUDGES, seeds[0])
     if stage.scene.judges is None or begun.index == begun.total:
         return
@@ -105,3 +108,15 @@ def prepare(
     with pausing(tell.pause):
         for insider in sorted({trial.threat.insider for trial in stage.suite.trials}):
             stage.scene.judges.prepare(insider=insider, watch=lambda check: tell(replace(begun, check=check)))
+
+
+def _stage(
+    client: object, suite: str | Suite, data: ImageSet | Roles, out: Path, head: nn.Module | None, name: str | None
+) -> Stage:
+    """The stage that every process sets alike."""
+    stage = set_stage(client, suite, data, out=out, keep_samples=None, head=head, client_name=name)
+    if name is None and stage.is_random and stage.scene.oracle.client is None:
+        raise UsageError(
+            "processes share no trials of a function whose answers are random: it could be another; give a client_name"
+        )
+    return stage

@@ -39,13 +39,14 @@ def set_stage(
     out: Path | None,
     keep_samples: bool | None,
     head: nn.Module | None,
+    client_name: str | None,
 ) -> Stage:
     """Move the images to the client, fit the suite to what is there, and open the store."""
     suite = suite_named(suite) if isinstance(suite, str) else suite
     scene = _set_scene(oracle_of(client), data, suite.n_victims, keep_samples, head)
     is_random = scene.oracle.is_random(scene.roles.auxiliary.images(slice(PROBES)))
     suite = suite.on(_ground(scene, is_random))
-    name = client_fingerprint(scene.oracle, scene.roles)
+    name = client_fingerprint(scene.oracle, scene.roles, name=client_name)
     if suite.recognition is not None:
         scene = replace(scene, judges=Judges(suite.recognition, scene.roles, out))
     store = Store(
@@ -55,6 +56,7 @@ def set_stage(
         n_victims=len(scene.victims),
         judged_by=repr(suite.recognition),
         head=head_fingerprint(head),
+        with_samples=keep_samples is True,
     )
     return Stage(suite, scene, store, name, is_random)
 

@@ -5,12 +5,13 @@
     <folder>/<attack>--<threat>-seed0.<fingerprint>.fit    a fit in flight; gone when the trial is finished
     <folder>/prior-…                          what attacks learned of images alone; gone when the whole suite is done
 
-A stored trial counts only if its fingerprint (client, images, attack with all settings, threat, seed, and the server's
-half for an attacker who holds it) is the same.
+A stored trial counts only if its fingerprint (client, images, attack with all settings, threat, seed, the revision of
+the attacks, and the server's half for an attacker who holds it) is the same.
 """
 
 import hashlib
 import json
+import secrets
 from dataclasses import asdict
 from pathlib import Path
 from typing import final
@@ -21,6 +22,7 @@ import torch
 from torch import nn
 
 from splitveil.attacks import Health, Oracle
+from splitveil.attacks.base import REVISION
 from splitveil.check import RunError
 from splitveil.evaluation.result import SCHEMA_VERSION
 from splitveil.evaluation.roles import Roles
@@ -28,20 +30,25 @@ from splitveil.evaluation.samples import Samples, save_grid
 from splitveil.evaluation.suite import Inquiry, Trial
 from splitveil.evaluation.trial import Outcome
 from splitveil.randomness import SeededSource
-from splitveil.writing import reason, replacing, write_text
+from splitveil.writing import drop, reason, replacing, write_text
 
 PROBES = 8  # auxiliary images that a client which is only a function is recognized by
 
 
-def client_fingerprint(oracle: Oracle, roles: Roles) -> str:
-    """Which client this is: its weights and mechanism, or its answers where it is only a function."""
+def client_fingerprint(oracle: Oracle, roles: Roles, *, name: str | None = None) -> str:
+    """Which client this is: its weights and mechanism, or its name and answers where it is only a function.
+
+    Random answers do not tell one function from another: without a name such a function is a new one at each call.
+    """
     digest, client = hashlib.sha256(), oracle.client
     if client is None:
         x = roles.auxiliary.take(min(PROBES, len(roles.auxiliary))).images()
         answers = oracle.release(x, source=SeededSource(0, "fingerprint"))
-        digest.update(str(tuple(answers.shape)).encode())
+        digest.update(repr((tuple(answers.shape), name)).encode())
         if not oracle.is_random(x):
             digest.update(answers.cpu().numpy().tobytes())
+        elif name is None:
+            digest.update(secrets.token_bytes(16))
         return f"function {digest.hexdigest()[:16]}"
     digest.update(str(client.encoder).encode())
     digest.update(json.dumps([client.mechanism.name, client.mechanism.settings()], sort_keys=True).encode())
@@ -66,7 +73,10 @@ def _take_in(module: nn.Module, digest: "hashlib._Hash") -> None:
 
 @final
 class Store:
-    """Finished trials of one client on one set of images; without a folder, in memory alone."""
+    """Finished trials of one client on one set of images; without a folder, in memory alone.
+
+    With `with_samples`, a trial that was stored without pictures is not finished.
+    """
 
     def __init__(
         self,
@@ -77,10 +87,11 @@ class Store:
         n_victims: int,
         judged_by: str = "nobody",
         head: str = "none",
+        with_samples: bool = False,
     ) -> None:
-        self._folder, self._head = folder, head
+        self._folder, self._head, self._with_samples = folder, head, with_samples
         self._facts = (SCHEMA_VERSION, client, roles.sha256, n_victims, judged_by)
-        self._held: dict[tuple[str, int], Outcome] = {}
+        self._held: dict[str, Outcome] = {}  # by fingerprint
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -90,11 +101,11 @@ class Store:
     def get(self, trial: Trial | Inquiry, seed: int) -> Outcome | None:
         """The finished trial, if there is one of exactly this kind."""
         if self._folder is None:
-            return self._held.get((trial.slug, seed))
+            return self._held.get(self._fingerprint(trial, seed))
         place = self._place(trial, seed)
         try:
             words = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
-            if words["fingerprint"] != self._fingerprint(trial, seed):
+            if not self._is_finished(trial, seed, words):
                 return None
             with place.with_suffix(".npz").open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 return _outcome(words, {name: torch.from_numpy(file[name]) for name in file.files})
@@ -104,17 +115,17 @@ class Store:
     def has(self, trial: Trial | Inquiry, seed: int) -> bool:
         """Whether such a trial is finished, as far as its facts alone tell."""
         if self._folder is None:
-            return (trial.slug, seed) in self._held
+            return self._fingerprint(trial, seed) in self._held
         try:
             words = json.loads(self._place(trial, seed).with_suffix(".json").read_text(encoding="utf-8"))
-            return bool(words["fingerprint"] == self._fingerprint(trial, seed))
+            return self._is_finished(trial, seed, words)
         except (OSError, KeyError, TypeError, ValueError):
             return False
 
     def put(self, trial: Trial | Inquiry, seed: int, outcome: Outcome) -> None:
         """Keep a finished trial."""
         if self._folder is None:
-            self._held[trial.slug, seed] = outcome
+            self._held[self._fingerprint(trial, seed)] = outcome
             return
         place = self._place(trial, seed)
         arrays = {f"score_{name}": values.numpy() for name, values in outcome.scores.items()}
@@ -123,6 +134,8 @@ class Store:
             arrays |= {"x": samples.x.numpy(), "x_hat": samples.x_hat.numpy()}
             with replacing(place.with_suffix(".png")) as fresh:
                 save_grid(samples, fresh)
+        else:
+            drop(place.with_suffix(".png"))  # of a trial that this one takes the place of
         with replacing(place.with_suffix(".npz")) as fresh:
             np.savez_compressed(fresh, **arrays)  # type: ignore[arg-type]  # numpy's stub: arrays by name are not flags
         words = {
@@ -138,6 +151,7 @@ class Store:
             "judge_seconds": outcome.judge_seconds,
             "peak_memory_mb": outcome.peak_memory_mb,
             "peak_is_at_most": outcome.peak_is_at_most,
+            "samples": outcome.samples is not None,
         }
         write_text(place.with_suffix(".json"), json.dumps(words, indent=2, ensure_ascii=False) + "\n")
         for left in self._folder.glob(f"{place.name}.*.fit*"):
@@ -158,9 +172,14 @@ class Store:
         assert self._folder is not None
         return self._folder / f"{trial.slug}-seed{seed}"
 
+    def _is_finished(self, trial: Trial | Inquiry, seed: int, words: dict[str, object]) -> bool:
+        """Whether these words are of exactly this trial, with the pictures that are wanted of it."""
+        is_whole = isinstance(trial, Inquiry) or not self._with_samples or bool(words.get("samples"))
+        return is_whole and words["fingerprint"] == self._fingerprint(trial, seed)
+
     def _fingerprint(self, trial: Trial | Inquiry, seed: int) -> str:
         half = (self._head,) if trial.threat.head_known else ()
-        facts = (*self._facts, repr(trial.attack), repr(trial.threat), *half, seed)
+        facts = (*self._facts, REVISION, repr(trial.attack), repr(trial.threat), *half, seed)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 

@@ -74,6 +74,14 @@ class Suite:
     inquiries: tuple[Inquiry, ...] = ()
     recognition: Recognition | None = None  # None: nobody
 
+    def __post_init__(self) -> None:
+        asked: tuple[Trial | Inquiry, ...] = (*self.trials, *self.inquiries)
+        slugs: set[str] = set()
+        for each in asked:
+            if each.slug in slugs:
+                raise UsageError(f"suite {self.name!r} has {each.name} twice, one file for both; make it two suites")
+            slugs.add(each.slug)
+
     @property
     def names(self) -> list[str]:
         """Of all its attacks and inquiries."""

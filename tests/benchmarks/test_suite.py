@@ -1,0 +1,57 @@
+"""What the table of the whole suite takes for finished, and how many victims a cell has."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from splitveil.attacks import DiffusionAttack, Ridge, Threat
+from splitveil.evaluation import Trial
+from splitveil.writing import replacing, write_tensors
+from worlds.loading import ROOT, load
+
+TRIALS = {"search": Trial(DiffusionAttack(), Threat()), "quick": Trial(Ridge(), Threat())}
+
+
+@pytest.fixture
+def suite(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The benchmark, whose files import each other by name."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    before = set(sys.modules)
+    yield load("benchmarks/suite.py")
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "benchmarks")):
+            del sys.modules[name]
+
+
+def test_a_judge_that_is_being_written_is_not_trained(suite: Any, tmp_path: Path) -> None:
+    judge, place, there = suite.Judge(True), tmp_path / "judge-insider-00.safetensors", tmp_path / "there"
+    there.mkdir()
+    share = sys.modules["suite_networks"].share
+    with replacing(place) as fresh:
+        fresh.write_bytes(b"half of it")
+        assert list(tmp_path.glob("judge-insider-*.safetensors")) == [fresh]
+        assert not suite._is_trained(judge, tmp_path)
+        share([fresh], there)
+        assert os.listdir(there) == []
+    write_tensors(place, {"weight": torch.zeros(1)})
+    assert suite._is_trained(judge, tmp_path)
+    share([place], there)
+    assert os.listdir(there) == [place.name]
+
+
+@pytest.mark.parametrize(
+    ("kind", "victims", "searched", "n"),
+    [("search", None, 9, 9), ("search", 5, 9, 5), ("search", 9, 5, 5), ("quick", 9, 5, 9), ("quick", None, 5, None)],
+)
+def test_no_cell_has_more_victims_than_all(
+    kind: str, victims: int | None, searched: int, n: int | None, suite: Any
+) -> None:
+    words = argparse.Namespace(victims=victims, searched=searched, attack_steps=None)
+    cell = suite.Cell(suite.Client("noise", 0.1, 0), TRIALS[kind])
+    assert sys.modules["suite_cells"]._suite(cell, words).n_victims == n
