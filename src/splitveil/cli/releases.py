@@ -7,6 +7,7 @@ Each number of releases is attacked by least squares and by a decoder, both fitt
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def write_curve(result: Result, counts: Sequence[int], folder: Path) -> dict[str
     }
     place = folder / "queries.json"
     try:
-        words |= _with_earlier(json.loads(place.read_text(encoding="utf-8")), words)
+        words |= _with_earlier(json.loads(place.read_text(encoding="utf-8")), words, counts)
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError, TypeError):
@@ -79,20 +80,19 @@ def write_curve(result: Result, counts: Sequence[int], folder: Path) -> dict[str
     return words
 
 
-def _with_earlier(earlier: dict[str, Any], words: dict[str, Any]) -> dict[str, Any]:
-    """The rows of both, by releases; a `ValueError` where they cannot be compared."""
+def _with_earlier(earlier: dict[str, Any], words: dict[str, Any], counts: Sequence[int]) -> dict[str, Any]:
+    """Of both, by releases, and what is new for these `counts`; a `ValueError` where they cannot be compared."""
     if any(earlier[fact] != words[fact] for fact in FACTS):
         raise ValueError
-    return {part: _joined(earlier[part], words[part], name) for part, name in (("rows", "attack"), ("bounds", "name"))}
+    return {part: _joined(earlier[part], words[part], counts) for part in ("rows", "bounds")}
 
 
-def _joined(earlier: list[dict[str, Any]], rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """What is new in place of what is old, by releases."""
-    found = {(row["releases"], row[name]): row for row in (*earlier, *rows)}
-    return sorted(found.values(), key=lambda row: row["releases"])
+def _joined(earlier: list[dict[str, Any]], rows: list[dict[str, Any]], counts: Sequence[int]) -> list[dict[str, Any]]:
+    others = [row for row in earlier if row["releases"] not in counts]
+    return sorted((*others, *rows), key=lambda row: row["releases"])
 
 
-def show_curve(words: dict[str, Any], folder: Path) -> None:
+def show_curve(words: dict[str, Any]) -> None:
     """The same as a table."""
     table = Table(title=f"leak against releases of one input, {words['n_victims']} victims of {words['data']}")
     for name in ("releases", "attack", "leak [95 %]", "MSE", "flags"):
@@ -103,7 +103,6 @@ def show_curve(words: dict[str, Any], folder: Path) -> None:
         flags = ", ".join(flag.partition(":")[0] for flag in row["flags"])
         table.add_row(str(row["releases"]), row["attack"], span, f"{row['mse']['mean']:.4f}", flags)
     out().print(table)
-    out().print(f"wrote {folder}: queries.png, queries.json", markup=False, soft_wrap=True)
 
 
 def _rows(result: Result, count: int) -> list[dict[str, Any]]:
@@ -121,11 +120,11 @@ def _rows(result: Result, count: int) -> list[dict[str, Any]]:
 
 
 def _bounds(result: Result, count: int) -> list[dict[str, Any]]:
-    """Proved bounds on the MSE as the most that can leak."""
-    about = [bound for bound in result.bounds if bound.is_about_attacks and bound.releases == count]
+    """Every bound in full; proved ones on the MSE also as the most that can leak, which is null for others."""
     return [
-        {"releases": count, "name": bound.name, "leak_at_most": 1 - bound.safe / result.prior_mse, "kind": bound.kind}
-        for bound in about
+        asdict(bound) | {"leak_at_most": 1 - bound.safe / result.prior_mse if bound.is_about_attacks else None}
+        for bound in result.bounds
+        if bound.releases == count
     ]
 
 
@@ -140,10 +139,11 @@ def _plot(words: dict[str, Any], path: Path) -> None:
         spread = [[each["mean"] - each["low"] for each in leaks], [each["high"] - each["mean"] for each in leaks]]
         places = [row["releases"] for row in mine]
         axis.errorbar(places, [each["mean"] for each in leaks], yerr=spread, marker="o", capsize=3, label=name)
-    for name in dict.fromkeys(row["name"] for row in words["bounds"]):
-        mine = [row for row in words["bounds"] if row["name"] == name and row["leak_at_most"] < SAYS]
+    drawn = [row for row in words["bounds"] if row["leak_at_most"] is not None and row["leak_at_most"] < SAYS]
+    for name in dict.fromkeys(row["name"] for row in drawn):
+        mine = [row for row in drawn if row["name"] == name]
         places, most = [row["releases"] for row in mine], [row["leak_at_most"] for row in mine]
-        axis.plot(places, most, linestyle="--", color="gray", marker=".", label=f"at most ({name})" if mine else None)
+        axis.plot(places, most, linestyle="--", color="gray", marker=".", label=f"at most ({name})")
     axis.set_xscale("log", base=2)
     counts = sorted({row["releases"] for row in words["rows"]})
     axis.set_xticks(counts, [str(count) for count in counts])
