@@ -2,10 +2,11 @@
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from PIL import Image
@@ -75,6 +76,46 @@ def test_the_curve_is_shown_as_a_table(call: Callable[..., Said]) -> None:
     said = call("noisy", "--queries", "1,4,16", "--suite", "cheap")
     assert "leak against releases of one input" in said.out
     assert "queries.png" in said.out
+
+
+@pytest.mark.usefixtures("short")
+def test_each_attack_of_the_curve_says_its_time_and_memory(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    words = ("noisy", "--queries", "1,4", "--suite", "cheap")
+    assert call(*words).code == 0
+    place = Path("noisy/attacks/queries-cheap")
+    rows = json.loads((place / "queries.json").read_text())["rows"]
+    stored = {(each["releases"], each["mse"]["mean"]): each for each in _attacks(place)}
+    for row in (row for row in rows if row["releases"] in (1, 4)):
+        spent = stored[row["releases"], row["mse"]["mean"]]
+        assert 0 < row["seconds"] == spent["seconds"]
+        assert 50 < row["peak_memory_mb"] == spent["peak_memory_mb"]
+        assert row["peak_is_at_most"] is spent["peak_is_at_most"]
+    said = call(*words).out
+    assert _cells(said, "releases  ")[-2:] == ["s", "MB"]
+    for row in rows:
+        cells = _cells(said, f" {row['releases']}   {row['attack']} ")
+        peak = f"{'≤ ' if row['peak_is_at_most'] else ''}{row['peak_memory_mb']:.0f}"
+        assert cells[4:6] == [f"{row['seconds']:.0f}", peak]
+    assert "MB: the peak of the device" in said
+
+
+def test_a_row_of_the_curve_without_time_and_memory_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    span = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    row = {"releases": 1, "attack": "ridge", "leak": span, "mse": span, "flags": []}
+    curves.show_curve({"n_victims": 3, "data": "smooth", "rows": [row]})
+    assert _cells(capsys.readouterr().out, "ridge")[3:6] == ["0.5000", "–", "–"]
+
+
+def _cells(said: str, found: str) -> list[str]:
+    line = next(line for line in said.splitlines() if found in line)
+    return re.split(" {2,}", line.strip())
+
+
+def _attacks(folder: Path) -> list[dict[str, Any]]:
+    return list(json.loads((folder / "result.json").read_text())["attacks"])
 
 
 @pytest.mark.usefixtures("short")

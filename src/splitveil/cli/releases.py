@@ -11,10 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from splitveil.check import UsageError
 from splitveil.cli.display import err, out
+from splitveil.cli.tables import LEGEND, megabytes
 from splitveil.evaluation import Result, Suite, releases
 from splitveil.split import Client
 from splitveil.writing import replacing, write_text
@@ -93,16 +95,20 @@ def _joined(earlier: list[dict[str, Any]], rows: list[dict[str, Any]], counts: S
 
 
 def show_curve(words: dict[str, Any]) -> None:
-    """The same as a table."""
-    table = Table(title=f"leak against releases of one input, {words['n_victims']} victims of {words['data']}")
-    for name in ("releases", "attack", "leak [95 %]", "MSE", "flags"):
-        table.add_column(name, justify="left" if name in ("attack", "flags") else "right")
+    """The same as a table; a row that an earlier version kept may lack its time and memory."""
+    title = f"leak against releases of one input, {words['n_victims']} victims of {words['data']}"
+    table = Table(title=title, box=SIMPLE)
+    for name in ("releases", "attack, flags", "leak [95 %]", "MSE", "s", "MB"):
+        table.add_column(name, justify="left" if name.startswith("attack") else "right", overflow="fold")
     for row in words["rows"]:
         leak = row["leak"]
-        span = f"{leak['mean']:.3f} [{leak['low']:.3f}, {leak['high']:.3f}]"
-        flags = ", ".join(flag.partition(":")[0] for flag in row["flags"])
-        table.add_row(str(row["releases"]), row["attack"], span, f"{row['mse']['mean']:.4f}", flags)
+        span = f"{leak['mean']:.3f}\n[{leak['low']:.3f}, {leak['high']:.3f}]"
+        told = "\n".join([row["attack"], *(f"  ⚑ {flag.partition(':')[0]}" for flag in row["flags"])])
+        spent = f"{row['seconds']:.0f}" if "seconds" in row else "–"
+        peak = megabytes(row.get("peak_memory_mb"), is_at_most=row.get("peak_is_at_most", False))
+        table.add_row(str(row["releases"]), told, span, f"{row['mse']['mean']:.4f}", spent, peak)
     out().print(table)
+    out().print(LEGEND, markup=False, style="dim", soft_wrap=True)
 
 
 def _rows(result: Result, count: int) -> list[dict[str, Any]]:
@@ -113,6 +119,9 @@ def _rows(result: Result, count: int) -> list[dict[str, Any]]:
             "attack": each.attack.removesuffix(f"-mean{count}"),
             "leak": vars(each.leak),
             "mse": vars(each.mse),
+            "seconds": each.seconds,
+            "peak_memory_mb": each.peak_memory_mb,
+            "peak_is_at_most": each.peak_is_at_most,
             "flags": [str(flag) for flag in each.flags],
         }
         for each in found
