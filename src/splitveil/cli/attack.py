@@ -61,7 +61,7 @@ def run_attacks(
         with _stoppable() as stop, pausing(stop):
             known = bounds()
             stop()
-            with AttackBar(label, quiet=quiet) as bar:
+            with AttackBar(label, quiet=quiet) as bar, pausing(bar.beat):
                 words = Words(out=directory, seeds=seeds, head=head, progress=_both(bar, stop))
                 if team is not None:
                     play_together(team, client, suite, data, words, deadline=deadline)
