@@ -235,6 +235,26 @@ def test_a_signal_ends_an_attack_where_it_can_be_kept(
     assert call(*words).code == 0
 
 
+def test_what_could_not_be_played_is_said_in_one_line(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threats = (
+        suites.Threat(),
+        suites.Threat(suites.Box.BLACK, queries=4096),
+        suites.Threat(suites.Box.BLACK, queries=512),
+    )
+    trials = [suites.Trial(suites.Ridge(), threat) for threat in threats]
+    both = (suites.Threat(releases=4), suites.Threat(releases=4, insider=True))
+    averaged = [suites.Trial(suites.Averaged(suites.Ridge(), 4), threat) for threat in both]
+    monkeypatch.setattr(commands, "suite_named", lambda _: Suite("tiny", (*trials, *averaged)))
+    few = "ridge (needs 4096 queries, there are images for 200); ridge (needs 512 queries, there are images for 200)"
+    silent = "ridge-mean4 (nothing is random, so releases are alike)"
+    assert f"\nnot played: {few}; {silent}\n" in call("silent").out
+    assert f"\nnot played: {few}\n" in call("noisy").out
+    monkeypatch.setattr(commands, "suite_named", lambda _: Suite("tiny", tuple(trials[:1])))
+    assert "not played" not in call("silent").out
+
+
 def test_the_table_shows_time_memory_and_inferences(call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
     quick = suites.Plan(steps=6, check_every=3)
     asked = (suites.Inquiry(suites.Probe(plan=quick), suites.Threat()),)

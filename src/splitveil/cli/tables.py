@@ -38,6 +38,16 @@ def show_result(result: Result) -> None:
         console.print(f"not to be believed yet: {reason}", markup=False)
     if result.not_checked:
         console.print(f"not checked: {'; '.join(result.not_checked)}", markup=False, style="dim")
+    if result.not_played:
+        console.print(f"not played: {_absent(result)}", markup=False, style="dim", soft_wrap=True)
+
+
+def _absent(result: Result) -> str:
+    """Attacks by the reason why they were left out; each once, whoever would have played it."""
+    groups: dict[str, list[str]] = {}
+    for each in result.not_played:
+        groups.setdefault(each.reason, []).append(each.name.partition(" (")[0])
+    return "; ".join(f"{', '.join(dict.fromkeys(names))} ({reason})" for reason, names in groups.items())
 
 
 def _show_inferences(result: Result) -> None:
