@@ -1,6 +1,7 @@
 """Attacks that are watched without a terminal say how far they are, about once a minute."""
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -8,13 +9,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from splitveil import pausing
 from splitveil.cli import attack as commands
 from splitveil.cli import bar as bars
 from splitveil.cli.bar import AttackBar
 from splitveil.cli.main import run
 from splitveil.evaluation import Suite, Update, suites
 from splitveil.fitting import Check
-from worlds.finished_runs import make_runs
+from worlds.finished_runs import MECHANISMS, make_runs
 
 BEGUN = Update(3, 21, "decoder-conv (white-box outsider)", 0)
 
@@ -97,18 +99,38 @@ def test_no_line_beside_a_bar_or_where_silence_is_wanted(monkeypatch: pytest.Mon
     assert ("step 100" in file.getvalue()) is is_terminal
 
 
-def test_the_command_speaks_of_judges_and_attacks(
+@pytest.fixture
+def attacked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_runs(tmp_path)
-    looked = suites.Recognition(batch=32, plan=suites.Plan(steps=6, check_every=3))
-    tiny = Suite("tiny", suites.cheap().trials[:1], recognition=looked)
-    monkeypatch.setattr(commands, "suite_named", lambda _: tiny)
+) -> Callable[[Suite], str]:
+    """What the command says on stderr when its clock is hurried."""
+    make_runs(tmp_path, {"noisy": MECHANISMS["noisy"]})
     monkeypatch.setattr(commands, "limits_of", lambda *_, **__: ())
     monkeypatch.setattr(commands, "AttackBar", partial(AttackBar, clock=Hurried()))
-    with pytest.raises(SystemExit) as stop:
-        run(["attack", str(tmp_path / "noisy"), "--device", "cpu"])
-    said = capsys.readouterr().err
-    assert not stop.value.code, said
+
+    def attacked(suite: Suite) -> str:
+        monkeypatch.setattr(commands, "suite_named", lambda _: suite)
+        with pytest.raises(SystemExit) as stop:
+            run(["attack", str(tmp_path / "noisy"), "--device", "cpu"])
+        said = capsys.readouterr().err
+        assert not stop.value.code, said
+        return said
+
+    return attacked
+
+
+def test_the_command_speaks_of_judges_and_attacks(attacked: Callable[[Suite], str]) -> None:
+    looked = suites.Recognition(batch=32, plan=suites.Plan(steps=6, check_every=3))
+    said = attacked(Suite("tiny", suites.cheap().trials[:1], recognition=looked))
     assert "noisy: judge of an outsider for ridge (white-box outsider) · step 6 · best selection 0." in said
     assert "noisy: ridge (white-box outsider) · step " in said
+
+
+def test_the_command_speaks_between_two_checks(
+    attacked: Callable[[Suite], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pausing, "UNASKED", 0.0)
+    decoder = suites.DecoderAttack("conv", batch=32, plan=suites.Plan(steps=6, check_every=6))
+    said = attacked(Suite("tiny", (suites.Trial(decoder, suites.Threat()),)))
+    begun = "noisy: decoder-conv (white-box outsider) · 0 of 1 attacks finished\n"
+    assert said.count(begun) == 6  # when it begins, and after five steps without a check
