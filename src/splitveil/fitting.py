@@ -75,6 +75,7 @@ class Check:
     train_loss: float  # mean since the last check
     score: float  # of the shadow
     seconds: float
+    what: str = ""  # was fitted, where it is not what the watcher waits for but something it needs first
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from splitveil.bounds import Bound
 from splitveil.cli import limits
 from splitveil.cli.main import run
 from splitveil.data import ImageSet
-from splitveil.evaluation import Result, suite_named
+from splitveil.evaluation import Result, suite_named, suites
 from splitveil.split import Client
 from worlds.finished_runs import make_runs
 
@@ -59,6 +59,51 @@ def test_bounds_are_printed_with_kind_and_assumptions(runs: Path, call: Callable
             assert words in said
     assert "no bound" not in said
     assert "measured error below a proved bound" not in result.not_checked
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites, "SHORT", suites.Plan(steps=6, check_every=3))
+
+
+def curve(runs: Path) -> list[Bound]:
+    """The bounds in full, as queries.json keeps them."""
+    words = json.loads((runs / "noisy" / "attacks" / "queries-cheap" / "queries.json").read_text())
+    return [Bound.from_words({k: v for k, v in each.items() if k != "leak_at_most"}) for each in words["bounds"]]
+
+
+@pytest.mark.usefixtures("short")
+def test_a_curve_of_releases_is_printed_and_kept_with_the_bounds_at_each_number(
+    runs: Path, call: Callable[..., str]
+) -> None:
+    said = call("attack", str(runs / "noisy"), "--suite", "cheap", "--queries", "1,4")
+    shown = said.partition("bounds, whatever the attack")[2]
+    opened = open_run(runs / "noisy")
+    found = limits.bounds_of(opened.split.client, opened.data, releases=(1, 4))
+    assert len(found) > 8
+    assert set(curve(runs)) == set(found)
+    for bound in found:
+        count = "1 release" if bound.releases == 1 else "4 releases"
+        for words in (f"{bound.statement()}   {bound.kind}, {count}: {bound.name}\n", *bound.holds_if):
+            assert words in shown
+    assert said.index("leak against releases") < said.index("bounds, whatever") < said.index("queries.json")
+
+
+@pytest.mark.usefixtures("short")
+def test_bounds_of_other_numbers_of_releases_stay_in_the_curve(runs: Path, call: Callable[..., str]) -> None:
+    words = ("attack", str(runs / "noisy"), "--suite", "cheap", "--json", "--queries")
+    call(*words, "1,4")
+    first = curve(runs)
+    both = json.loads(call(*words, "4,16"))
+    assert {bound.releases for bound in curve(runs)} == {1, 4, 16}
+    assert len(curve(runs)) == len(first) // 2 * 3
+    assert set(first) < set(curve(runs))
+    most = {(each["name"], each["releases"]): each["leak_at_most"] for each in both["bounds"]}
+    assert all(most["local DP", count] is None for count in (1, 4, 16))
+    for bound in curve(runs):
+        if bound.name == "two points":
+            assert most[bound.name, bound.releases] == pytest.approx(1 - bound.safe / both["prior_mse"])
+    assert most["two points", 1] < most["two points", 4] < most["two points", 16] < 1
 
 
 def test_a_client_without_noise_is_told_that_nothing_bounds_its_leak(runs: Path, call: Callable[..., str]) -> None:

@@ -2,10 +2,11 @@
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from PIL import Image
@@ -75,6 +76,46 @@ def test_the_curve_is_shown_as_a_table(call: Callable[..., Said]) -> None:
     said = call("noisy", "--queries", "1,4,16", "--suite", "cheap")
     assert "leak against releases of one input" in said.out
     assert "queries.png" in said.out
+
+
+@pytest.mark.usefixtures("short")
+def test_each_attack_of_the_curve_says_its_time_and_memory(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    words = ("noisy", "--queries", "1,4", "--suite", "cheap")
+    assert call(*words).code == 0
+    place = Path("noisy/attacks/queries-cheap")
+    rows = json.loads((place / "queries.json").read_text())["rows"]
+    stored = {(each["releases"], each["mse"]["mean"]): each for each in _attacks(place)}
+    for row in (row for row in rows if row["releases"] in (1, 4)):
+        spent = stored[row["releases"], row["mse"]["mean"]]
+        assert 0 < row["seconds"] == spent["seconds"]
+        assert 50 < row["peak_memory_mb"] == spent["peak_memory_mb"]
+        assert row["peak_is_at_most"] is spent["peak_is_at_most"]
+    said = call(*words).out
+    assert _cells(said, "releases  ")[-2:] == ["s", "MB"]
+    for row in rows:
+        cells = _cells(said, f" {row['releases']}   {row['attack']} ")
+        peak = f"{'≤ ' if row['peak_is_at_most'] else ''}{row['peak_memory_mb']:.0f}"
+        assert cells[4:6] == [f"{row['seconds']:.0f}", peak]
+    assert "MB: the peak of the device" in said
+
+
+def test_a_row_of_the_curve_without_time_and_memory_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    span = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    row = {"releases": 1, "attack": "ridge", "leak": span, "mse": span, "flags": []}
+    curves.show_curve({"n_victims": 3, "data": "smooth", "rows": [row]})
+    assert _cells(capsys.readouterr().out, "ridge")[3:6] == ["0.5000", "–", "–"]
+
+
+def _cells(said: str, found: str) -> list[str]:
+    line = next(line for line in said.splitlines() if found in line)
+    return re.split(" {2,}", line.strip())
+
+
+def _attacks(folder: Path) -> list[dict[str, Any]]:
+    return list(json.loads((folder / "result.json").read_text())["attacks"])
 
 
 @pytest.mark.usefixtures("short")
@@ -192,6 +233,26 @@ def test_a_signal_ends_an_attack_where_it_can_be_kept(
     assert said.err.splitlines()[-1].startswith("error: interrupted; finished attacks are kept")
     assert len(list(folder.glob("*.json"))) == before + 1
     assert call(*words).code == 0
+
+
+def test_what_could_not_be_played_is_said_in_one_line(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threats = (
+        suites.Threat(),
+        suites.Threat(suites.Box.BLACK, queries=4096),
+        suites.Threat(suites.Box.BLACK, queries=512),
+    )
+    trials = [suites.Trial(suites.Ridge(), threat) for threat in threats]
+    both = (suites.Threat(releases=4), suites.Threat(releases=4, insider=True))
+    averaged = [suites.Trial(suites.Averaged(suites.Ridge(), 4), threat) for threat in both]
+    monkeypatch.setattr(commands, "suite_named", lambda _: Suite("tiny", (*trials, *averaged)))
+    few = "ridge (needs 4096 queries, there are images for 200); ridge (needs 512 queries, there are images for 200)"
+    silent = "ridge-mean4 (nothing is random, so releases are alike)"
+    assert f"\nnot played: {few}; {silent}\n" in call("silent").out
+    assert f"\nnot played: {few}\n" in call("noisy").out
+    monkeypatch.setattr(commands, "suite_named", lambda _: Suite("tiny", tuple(trials[:1])))
+    assert "not played" not in call("silent").out
 
 
 def test_the_table_shows_time_memory_and_inferences(call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,21 @@ def test_what_could_not_be_judged_is_said(result):
     }
 
 
+def test_what_could_not_be_played_is_kept_with_the_reason(result, tmp_path):
+    assert result.not_played == ()
+    asked = Trial(Ridge(), Threat(Box.BLACK, queries=400))
+    suite = replace(TINY, trials=(*TINY.trials, asked))
+    poor = replace(ROLES, private=None)
+    found = evaluate(replace(WORLD, noise_std=0.0).client(), suite, poor, out=tmp_path)
+    assert [(each.name, each.reason) for each in found.not_played] == [
+        (TINY.trials[2].name, "nothing is random, so releases are alike"),
+        (TINY.trials[3].name, "needs the private training images"),
+        (asked.name, "needs 400 queries, there are images for 300"),
+    ]
+    assert [each.name for each in found.attacks] == [trial.name for trial in TINY.trials[:2]]
+    assert Result.load(tmp_path / "result.json") == found
+
+
 def test_the_client_is_left_as_it_was():
     encoder = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.3))
     client = Client(encoder, Gaussian(std=0.1)).train()

@@ -7,7 +7,7 @@ import pytest
 
 from splitveil.bounds import MSE, Bound, Kind, Side
 from splitveil.check import UsageError
-from splitveil.evaluation import AttackResult, Flag, FlagName, InferenceResult, Result
+from splitveil.evaluation import AttackResult, Flag, FlagName, InferenceResult, NotPlayed, Result
 from splitveil.metrics import Interval
 
 SPAN = Interval(0.1 + 0.2, 1e-17, 0.7)
@@ -51,6 +51,7 @@ RESULT = Result(
         Bound("local DP", "advantage", 0.3, Side.AT_MOST, Kind.PROVED, ("real arithmetic",)),
         Bound("two points", MSE, 1e-17, Side.AT_LEAST, Kind.SAMPLED, (), interval=(0.0, 1 / 3), releases=4),
     ),
+    not_played=(NotPlayed("ridge (white-box insider)", "needs the private training images"),),
     inferences=(
         InferenceResult("label-probe-linear", "white-box outsider", None, SPAN, 0.1, None, 2.5, None),
         InferenceResult("classifier-on-reconstruction", "white-box outsider", ATTACK.name, SPAN, 0.1, SPAN, 1.0, 7.0),
@@ -74,6 +75,13 @@ def test_json_holds_what_a_reader_needs_without_this_package():
         ("proved", "at_most"),
         ("proved-up-to-sampling", "at_least"),
     ]
+
+
+def test_a_result_of_before_it_was_kept_what_was_not_played_is_read():
+    words = json.loads(RESULT.to_json())
+    assert words["not_played"] == [{"name": "ridge (white-box insider)", "reason": "needs the private training images"}]
+    del words["not_played"]
+    assert Result.from_json(json.dumps(words)) == replace(RESULT, not_played=())
 
 
 def test_the_headline_is_found_by_name():

@@ -125,6 +125,16 @@ def test_judges_are_trained_before_anyone_begins(tmp_path):
     assert len(list(tmp_path.glob("judge-*.safetensors"))) == 2
     assert [update.check and update.check.step for update in updates] == [None, 1, 2, 1, 2]
     assert {(update.index, update.total) for update in updates} == {(0, 2)}
+    assert [update.trial for update in updates[1:]] == 2 * ["judge of an outsider"] + 2 * ["judge of an insider"]
+
+
+def test_a_judge_that_an_attack_waits_for_is_told_from_the_attack():
+    suite, roles = judged()
+    updates: list[Update] = []
+    evaluate(_Sum(), replace(suite, trials=suite.trials[:1]), roles, progress=updates.append)
+    told = [update.check.what for update in updates if update.check is not None]
+    assert told == 2 * ["judge of an insider"] + 2 * [""]
+    assert {update.trial for update in updates} == {"decoder-conv (black-box insider)"}  # a function is attacked
 
 
 def test_judges_whose_time_is_up_are_trained_on_the_next_time(tmp_path, monkeypatch):

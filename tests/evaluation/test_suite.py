@@ -64,6 +64,68 @@ def test_what_cannot_be_played_is_left_out(name, poorer, gone):
     assert not any(gone(threat) for threat in threats)
 
 
+@pytest.mark.parametrize(
+    ("poorer", "reasons", "left_out"),
+    [
+        ({}, set(), set()),
+        ({"has_private": False}, {"needs the private training images"}, {"decoder-unet (white-box insider)"}),
+        (
+            {"is_random": False},
+            {"nothing is random, so releases are alike"},
+            {"ridge-mean16 (white-box outsider, 16 releases)"},
+        ),
+        (
+            {"has_labels": False},
+            {"needs labels"},
+            {
+                "decoder-residual-label (white-box outsider, label known)",
+                "shadow (query-free outsider)",
+                "label-probe-linear (white-box insider)",
+            },
+        ),
+        (
+            {"has_own_labels": False},
+            {"needs labels"},
+            {"shadow (query-free outsider)", "label-probe-linear (white-box outsider)"},
+        ),
+        (
+            {"has_head": False},
+            {"needs the server's head"},
+            {"decoder-residual-logits (white-box outsider, head known)"},
+        ),
+        (
+            {"has_client": False},
+            {"needs the client itself", "needs the client's architecture"},
+            {"diffusion (white-box outsider)", "shadow (query-free outsider)"},
+        ),
+        (
+            {"n_auxiliary": 1500},
+            {"needs 4096 queries, there are images for 1500"},
+            {"ridge (black-box-4096 outsider)"},
+        ),
+        (
+            {"n_selection": 100},
+            {"needs 4096 queries, there are images for 500", "needs 1024 queries, there are images for 500"},
+            {"ridge (black-box-4096 outsider)", "ridge (black-box-1024 outsider)"},
+        ),
+    ],
+)
+def test_what_is_left_out_is_named_with_its_reason(poorer, reasons, left_out):
+    ground = replace(FULL, **poorer)
+    absent, played = full().left_out(ground), full().on(ground)
+    assert {each.reason for each in absent} == reasons
+    assert left_out <= {each.name for each in absent}
+    if ground.has_client:  # else white boxes are played as black ones
+        names = [each.name for each in (*played.trials, *played.inquiries, *absent)]
+        assert sorted(names) == sorted(each.name for each in (*full().trials, *full().inquiries))
+
+
+def test_a_suite_of_which_nothing_can_be_played_says_why():
+    averaged = suite_named("cheap").only(["ridge-mean16"])
+    with pytest.raises(UsageError, match=r"can be played here \(nothing is random, so releases are alike\)$"):
+        averaged.on(replace(FULL, is_random=False))
+
+
 def test_a_function_is_attacked_as_a_black_box_with_the_same_attacks():
     white, black = standard().on(FULL), standard().on(replace(FULL, has_client=False))
     through_client = {trial.attack.name for trial in white.trials if Need.CLIENT in trial.attack.needs}

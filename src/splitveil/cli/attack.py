@@ -61,7 +61,7 @@ def run_attacks(
         with _stoppable() as stop, pausing(stop):
             known = bounds()
             stop()
-            with AttackBar(label, quiet=quiet) as bar:
+            with AttackBar(label, quiet=quiet) as bar, pausing(bar.beat):
                 words = Words(out=directory, seeds=seeds, head=head, progress=_both(bar, stop))
                 if team is not None:
                     play_together(team, client, suite, data, words, deadline=deadline)
@@ -151,13 +151,15 @@ def _words(
 def _show_curve(
     opened: Run, suite: Suite, counts: tuple[int, ...], folder: Path, budget: Budget, *, as_json: bool, quiet: bool
 ) -> None:
-    """Leak against the number of releases, as table, plot and JSON."""
+    """Leak against the number of releases, as table, plot and JSON; then what bounds it at each number."""
     result = _attacked(opened, suite, folder=folder.name, budget=budget, counts=counts, quiet=quiet or as_json)
     curve = write_curve(result, counts, folder)
     if as_json:
         print_json(curve)
     elif not quiet:
-        show_curve(curve, folder)
+        show_curve(curve)
+        show_limits(result, opened.split.client, opened.data)
+        out().print(f"wrote {folder}: queries.png, queries.json", markup=False, soft_wrap=True)
 
 
 def evaluate(

@@ -7,13 +7,16 @@ Each number of releases is attacked by least squares and by a decoder, both fitt
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from splitveil.check import UsageError
 from splitveil.cli.display import err, out
+from splitveil.cli.tables import LEGEND, megabytes
 from splitveil.evaluation import Result, Suite, releases
 from splitveil.split import Client
 from splitveil.writing import replacing, write_text
@@ -68,7 +71,7 @@ def write_curve(result: Result, counts: Sequence[int], folder: Path) -> dict[str
     }
     place = folder / "queries.json"
     try:
-        words |= _with_earlier(json.loads(place.read_text(encoding="utf-8")), words)
+        words |= _with_earlier(json.loads(place.read_text(encoding="utf-8")), words, counts)
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError, TypeError):
@@ -79,31 +82,33 @@ def write_curve(result: Result, counts: Sequence[int], folder: Path) -> dict[str
     return words
 
 
-def _with_earlier(earlier: dict[str, Any], words: dict[str, Any]) -> dict[str, Any]:
-    """The rows of both, by releases; a `ValueError` where they cannot be compared."""
+def _with_earlier(earlier: dict[str, Any], words: dict[str, Any], counts: Sequence[int]) -> dict[str, Any]:
+    """Of both, by releases, and what is new for these `counts`; a `ValueError` where they cannot be compared."""
     if any(earlier[fact] != words[fact] for fact in FACTS):
         raise ValueError
-    return {part: _joined(earlier[part], words[part], name) for part, name in (("rows", "attack"), ("bounds", "name"))}
+    return {part: _joined(earlier[part], words[part], counts) for part in ("rows", "bounds")}
 
 
-def _joined(earlier: list[dict[str, Any]], rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """What is new in place of what is old, by releases."""
-    found = {(row["releases"], row[name]): row for row in (*earlier, *rows)}
-    return sorted(found.values(), key=lambda row: row["releases"])
+def _joined(earlier: list[dict[str, Any]], rows: list[dict[str, Any]], counts: Sequence[int]) -> list[dict[str, Any]]:
+    others = [row for row in earlier if row["releases"] not in counts]
+    return sorted((*others, *rows), key=lambda row: row["releases"])
 
 
-def show_curve(words: dict[str, Any], folder: Path) -> None:
-    """The same as a table."""
-    table = Table(title=f"leak against releases of one input, {words['n_victims']} victims of {words['data']}")
-    for name in ("releases", "attack", "leak [95 %]", "MSE", "flags"):
-        table.add_column(name, justify="left" if name in ("attack", "flags") else "right")
+def show_curve(words: dict[str, Any]) -> None:
+    """The same as a table; a row that an earlier version kept may lack its time and memory."""
+    title = f"leak against releases of one input, {words['n_victims']} victims of {words['data']}"
+    table = Table(title=title, box=SIMPLE)
+    for name in ("releases", "attack, flags", "leak [95 %]", "MSE", "s", "MB"):
+        table.add_column(name, justify="left" if name.startswith("attack") else "right", overflow="fold")
     for row in words["rows"]:
         leak = row["leak"]
-        span = f"{leak['mean']:.3f} [{leak['low']:.3f}, {leak['high']:.3f}]"
-        flags = ", ".join(flag.partition(":")[0] for flag in row["flags"])
-        table.add_row(str(row["releases"]), row["attack"], span, f"{row['mse']['mean']:.4f}", flags)
+        span = f"{leak['mean']:.3f}\n[{leak['low']:.3f}, {leak['high']:.3f}]"
+        told = "\n".join([row["attack"], *(f"  ⚑ {flag.partition(':')[0]}" for flag in row["flags"])])
+        spent = f"{row['seconds']:.0f}" if "seconds" in row else "–"
+        peak = megabytes(row.get("peak_memory_mb"), is_at_most=row.get("peak_is_at_most", False))
+        table.add_row(str(row["releases"]), told, span, f"{row['mse']['mean']:.4f}", spent, peak)
     out().print(table)
-    out().print(f"wrote {folder}: queries.png, queries.json", markup=False, soft_wrap=True)
+    out().print(LEGEND, markup=False, style="dim", soft_wrap=True)
 
 
 def _rows(result: Result, count: int) -> list[dict[str, Any]]:
@@ -114,6 +119,9 @@ def _rows(result: Result, count: int) -> list[dict[str, Any]]:
             "attack": each.attack.removesuffix(f"-mean{count}"),
             "leak": vars(each.leak),
             "mse": vars(each.mse),
+            "seconds": each.seconds,
+            "peak_memory_mb": each.peak_memory_mb,
+            "peak_is_at_most": each.peak_is_at_most,
             "flags": [str(flag) for flag in each.flags],
         }
         for each in found
@@ -121,11 +129,11 @@ def _rows(result: Result, count: int) -> list[dict[str, Any]]:
 
 
 def _bounds(result: Result, count: int) -> list[dict[str, Any]]:
-    """Proved bounds on the MSE as the most that can leak."""
-    about = [bound for bound in result.bounds if bound.is_about_attacks and bound.releases == count]
+    """Every bound in full; proved ones on the MSE also as the most that can leak, which is null for others."""
     return [
-        {"releases": count, "name": bound.name, "leak_at_most": 1 - bound.safe / result.prior_mse, "kind": bound.kind}
-        for bound in about
+        asdict(bound) | {"leak_at_most": 1 - bound.safe / result.prior_mse if bound.is_about_attacks else None}
+        for bound in result.bounds
+        if bound.releases == count
     ]
 
 
@@ -140,10 +148,11 @@ def _plot(words: dict[str, Any], path: Path) -> None:
         spread = [[each["mean"] - each["low"] for each in leaks], [each["high"] - each["mean"] for each in leaks]]
         places = [row["releases"] for row in mine]
         axis.errorbar(places, [each["mean"] for each in leaks], yerr=spread, marker="o", capsize=3, label=name)
-    for name in dict.fromkeys(row["name"] for row in words["bounds"]):
-        mine = [row for row in words["bounds"] if row["name"] == name and row["leak_at_most"] < SAYS]
+    drawn = [row for row in words["bounds"] if row["leak_at_most"] is not None and row["leak_at_most"] < SAYS]
+    for name in dict.fromkeys(row["name"] for row in drawn):
+        mine = [row for row in drawn if row["name"] == name]
         places, most = [row["releases"] for row in mine], [row["leak_at_most"] for row in mine]
-        axis.plot(places, most, linestyle="--", color="gray", marker=".", label=f"at most ({name})" if mine else None)
+        axis.plot(places, most, linestyle="--", color="gray", marker=".", label=f"at most ({name})")
     axis.set_xscale("log", base=2)
     counts = sorted({row["releases"] for row in words["rows"]})
     axis.set_xticks(counts, [str(count) for count in counts])

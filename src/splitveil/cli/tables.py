@@ -4,7 +4,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from splitveil.cli.display import out
-from splitveil.evaluation import AttackResult, InferenceResult, Result
+from splitveil.evaluation import Result
 
 LEGEND = (
     "s: all pieces of an attack; a prior that attacks share counts where it was learned. "
@@ -26,7 +26,7 @@ def show_result(result: Result) -> None:
             "–" if each.ssim is None else f"{each.ssim.mean:.2f}",
             "–" if each.lpips is None else f"{each.lpips.mean:.2f}",
             f"{each.seconds:.0f}",
-            _megabytes(each),
+            megabytes(each.peak_memory_mb, is_at_most=each.peak_is_at_most),
         )
     console = out()
     console.print(table)
@@ -38,6 +38,16 @@ def show_result(result: Result) -> None:
         console.print(f"not to be believed yet: {reason}", markup=False)
     if result.not_checked:
         console.print(f"not checked: {'; '.join(result.not_checked)}", markup=False, style="dim")
+    if result.not_played:
+        console.print(f"not played: {_absent(result)}", markup=False, style="dim", soft_wrap=True)
+
+
+def _absent(result: Result) -> str:
+    """Attacks by the reason why they were left out; each once, whoever would have played it."""
+    groups: dict[str, list[str]] = {}
+    for each in result.not_played:
+        groups.setdefault(each.reason, []).append(each.name.partition(" (")[0])
+    return "; ".join(f"{', '.join(dict.fromkeys(names))} ({reason})" for reason, names in groups.items())
 
 
 def _show_inferences(result: Result) -> None:
@@ -57,12 +67,13 @@ def _show_inferences(result: Result) -> None:
             f"{each.chance:.1%}",
             "–" if each.ceiling is None else f"{each.ceiling.mean:.1%}",
             f"{each.seconds:.0f}",
-            _megabytes(each),
+            megabytes(each.peak_memory_mb, is_at_most=each.peak_is_at_most),
         )
     out().print(table)
 
 
-def _megabytes(each: AttackResult | InferenceResult) -> str:
-    if each.peak_memory_mb is None:
+def megabytes(peak: float | None, *, is_at_most: bool) -> str:
+    """A peak of memory as a cell; a dash where it is not known."""
+    if peak is None:
         return "–"
-    return f"{'≤ ' if each.peak_is_at_most else ''}{each.peak_memory_mb:.0f}"
+    return f"{'≤ ' if is_at_most else ''}{peak:.0f}"

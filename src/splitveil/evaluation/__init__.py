@@ -7,7 +7,7 @@ from splitveil.evaluation.play import Progress, TimeUp, Update
 from splitveil.evaluation.result import SCHEMA_VERSION, AttackResult, InferenceResult, Result
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.sharing import Claims, prepare, take_part
-from splitveil.evaluation.suite import Inquiry, Suite, Trial
+from splitveil.evaluation.suite import Inquiry, NotPlayed, Suite, Trial
 from splitveil.evaluation.suites import SUITES, cheap, full, releases, standard, suite_named
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "FlagName",
     "InferenceResult",
     "Inquiry",
+    "NotPlayed",
     "Progress",
     "Result",
     "Roles",

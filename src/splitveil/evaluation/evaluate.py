@@ -70,7 +70,8 @@ def evaluate(
     prior_mse = scene.victims.prior_mse(mean_image(scene.roles.auxiliary))
     facts = (suite.name, stage.client, scene.roles, len(scene.victims), prior_mse, stage.is_random, tuple(seeds))
     result = summarize(played, Context(*facts, undefended=undefended, bounds=tuple(bounds)))
-    result = replace(result, inferences=_inferences(suite, scene, outcomes, result.headline))
+    inferences = _inferences(suite, scene, outcomes, result.headline)
+    result = replace(result, inferences=inferences, not_played=stage.not_played)
     if out is not None:
         result.save(out / suite.file)
     if not (keep_priors or suite.is_part):  # the rest of a suite may need them yet

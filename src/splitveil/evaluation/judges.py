@@ -6,6 +6,7 @@
 A judge is trained on images that its threat model grants, never on victims; it is kept beside the finished trials.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import final
 
@@ -59,13 +60,14 @@ class Judges:
     @torch.enable_grad()
     def _fit(self, own: Part, insider: bool, watch: Watch | None) -> Recognizer:
         assert self._roles.n_classes is not None
-        who = f"judge-{'insider' if insider else 'outsider'}-{self._roles.sha256[:8]}.safetensors"
+        who = "insider" if insider else "outsider"
+        file = f"judge-{who}-{self._roles.sha256[:8]}.safetensors"
         return self.recognition.fit(
             own,
             self._roles.selection,
             n_classes=self._roles.n_classes,
-            watch=watch,
-            kept=None if self._folder is None else self._folder / who,
+            watch=None if watch is None else lambda check: watch(replace(check, what=f"judge of an {who}")),
+            kept=None if self._folder is None else self._folder / file,
         )
 
     def _photos(self) -> Gallery | None:

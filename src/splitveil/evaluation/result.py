@@ -13,6 +13,7 @@ from typing import Any
 from splitveil.bounds import Bound
 from splitveil.check import UsageError
 from splitveil.evaluation.flags import Flag, FlagName
+from splitveil.evaluation.suite import NotPlayed
 from splitveil.metrics import Interval
 from splitveil.writing import write_text
 
@@ -96,6 +97,7 @@ class Result:
     versions: dict[str, str]
     inferences: tuple[InferenceResult, ...] = ()
     bounds: tuple[Bound, ...] = ()  # what no attack can beat, each with its kind and assumptions
+    not_played: tuple[NotPlayed, ...] = ()  # of the suite, what could not be played here; none in older results
     schema_version: int = SCHEMA_VERSION
 
     def attack(self, name: str) -> AttackResult:
@@ -128,7 +130,8 @@ class Result:
         attacks = tuple(_attack(each) for each in words["attacks"])
         inferences = tuple(_inference(each) for each in words["inferences"])
         bounds = tuple(Bound.from_words(each) for each in words["bounds"])
-        records = {"attacks": attacks, "inferences": inferences, "bounds": bounds}
+        absent = tuple(NotPlayed(**each) for each in words.get("not_played", []))
+        records = {"attacks": attacks, "inferences": inferences, "bounds": bounds, "not_played": absent}
         return cls(**words | lists | records | {"oracle_mse": Interval(**words["oracle_mse"])})
 
     def save(self, path: Path) -> None:

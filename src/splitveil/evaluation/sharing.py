@@ -21,6 +21,7 @@ from splitveil.evaluation.play import Progress, Told, Update, play_claimed, stan
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.stage import Stage, set_stage
 from splitveil.evaluation.suite import Inquiry, Suite, Trial
+from splitveil.fitting import Check
 from splitveil.pausing import pausing
 from splitveil.writing import reason
 
@@ -105,9 +106,13 @@ def prepare(
     if stage.scene.judges is None or begun.index == begun.total:
         return
     tell(begun)
+
+    def watch(check: Check) -> None:
+        tell(replace(begun, trial=check.what, check=replace(check, what="")))  # it is needed by all, not by one
+
     with pausing(tell.pause):
         for insider in sorted({trial.threat.insider for trial in stage.suite.trials}):
-            stage.scene.judges.prepare(insider=insider, watch=lambda check: tell(replace(begun, check=check)))
+            stage.scene.judges.prepare(insider=insider, watch=watch)
 
 
 def _stage(

@@ -12,7 +12,7 @@ from splitveil.data import ImageSet
 from splitveil.evaluation.judges import Judges
 from splitveil.evaluation.roles import Roles, roles_of
 from splitveil.evaluation.store import Store, client_fingerprint, head_fingerprint
-from splitveil.evaluation.suite import Ground, Suite
+from splitveil.evaluation.suite import Ground, NotPlayed, Suite
 from splitveil.evaluation.suites import suite_named
 from splitveil.evaluation.trial import Scene
 from splitveil.evaluation.victims import Victims
@@ -29,6 +29,7 @@ class Stage:
     store: Store
     client: str  # its fingerprint
     is_random: bool
+    not_played: tuple[NotPlayed, ...]
 
 
 def set_stage(
@@ -45,7 +46,8 @@ def set_stage(
     suite = suite_named(suite) if isinstance(suite, str) else suite
     scene = _set_scene(oracle_of(client), data, suite.n_victims, keep_samples, head)
     is_random = scene.oracle.is_random(scene.roles.auxiliary.images(slice(PROBES)))
-    suite = suite.on(_ground(scene, is_random))
+    ground = _ground(scene, is_random)
+    not_played, suite = suite.left_out(ground), suite.on(ground)
     name = client_fingerprint(scene.oracle, scene.roles, name=client_name)
     if suite.recognition is not None:
         scene = replace(scene, judges=Judges(suite.recognition, scene.roles, out))
@@ -58,7 +60,7 @@ def set_stage(
         head=head_fingerprint(head),
         with_samples=keep_samples is True,
     )
-    return Stage(suite, scene, store, name, is_random)
+    return Stage(suite, scene, store, name, is_random, not_played)
 
 
 def _set_scene(

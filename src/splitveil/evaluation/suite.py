@@ -1,7 +1,8 @@
 """What a suite is made of: trials (an attack under a threat), inquiries, and who looks at the reconstructions.
 
 A suite is fitted to its ground: what cannot be played there (an insider without private images, averaging where nothing
-is random, a white box where there is only a function) is left out or played as the nearest threat that can.
+is random, a white box where there is only a function) is left out with the reason, or played as the nearest threat that
+can.
 """
 
 from collections.abc import Sequence
@@ -65,6 +66,14 @@ class Ground:
 
 
 @dataclass(frozen=True)
+class NotPlayed:
+    """An attack or inquiry that cannot be played on some ground."""
+
+    name: str
+    reason: str  # in a few words
+
+
+@dataclass(frozen=True)
 class Suite:
     """A named list of trials, most informative first; what is asked beside; and who looks at the reconstructions."""
 
@@ -117,35 +126,47 @@ class Suite:
         fitted = (_fit_to(trial, ground) for trial in self.trials)
         trials = tuple(dict.fromkeys(trial for trial in fitted if trial is not None))
         if not trials:
-            raise UsageError(f"suite {self.name!r} has no attack that can be played here")
-        asked = (_fit_to(inquiry, ground) for inquiry in self.inquiries if _has_answers(inquiry, ground))
+            reason = self.left_out(ground)[0].reason
+            raise UsageError(f"suite {self.name!r} has no attack that can be played here ({reason})")
+        asked = (_fit_to(inquiry, ground) for inquiry in self.inquiries)
         inquiries = tuple(dict.fromkeys(inquiry for inquiry in asked if inquiry is not None))
         return replace(
             self, trials=trials, inquiries=inquiries, recognition=self.recognition if ground.has_labels else None
         )
 
-
-def _has_answers(inquiry: Inquiry, ground: Ground) -> bool:
-    return ground.has_labels and (ground.has_own_labels or inquiry.threat.insider)
+    def left_out(self, ground: Ground) -> tuple[NotPlayed, ...]:
+        """What `on` leaves away, and why."""
+        every: tuple[Trial | Inquiry, ...] = (*self.trials, *self.inquiries)
+        found = ((each.name, _obstacle(each, ground)) for each in every)
+        return tuple(NotPlayed(name, reason) for name, reason in found if reason is not None)
 
 
 Asked = TypeVar("Asked", Trial, Inquiry)
 
 
 def _fit_to(trial: Asked, ground: Ground) -> Asked | None:
-    threat = trial.threat
-    missing = (
-        (threat.insider and not ground.has_private)
-        or (threat.label_known and not ground.has_labels)
-        or (threat.releases > 1 and not ground.is_random)
-        or (threat.head_known and not ground.has_head)
-        or (threat.box is Box.QUERY_FREE and not (ground.has_client and ground.has_labels and ground.has_own_labels))
-        or (threat.queries is not None and threat.queries > min(ground.n_auxiliary, 5 * ground.n_selection))
-    )
-    if missing:
+    """As it can be played on this ground; None where it cannot."""
+    if _obstacle(trial, ground) is not None:
         return None
-    if isinstance(trial, Trial) and Need.CLIENT in trial.attack.needs and not ground.has_client:
-        return None
-    if threat.box is Box.WHITE and not ground.has_client:
-        return replace(trial, threat=replace(threat, box=Box.BLACK))
+    if trial.threat.box is Box.WHITE and not ground.has_client:
+        return replace(trial, threat=replace(trial.threat, box=Box.BLACK))
     return trial
+
+
+def _obstacle(trial: Trial | Inquiry, ground: Ground) -> str | None:
+    """Why this cannot be played here, in a few words; None where it can."""
+    threat, n_queries = trial.threat, min(ground.n_auxiliary, 5 * ground.n_selection)
+    is_blind = threat.box is Box.QUERY_FREE
+    has_labels, has_own = ground.has_labels, ground.has_labels and ground.has_own_labels
+    needs_client = isinstance(trial, Trial) and Need.CLIENT in trial.attack.needs
+    unanswered = isinstance(trial, Inquiry) and not (has_own or (has_labels and threat.insider))
+    obstacles = {
+        "needs the private training images": threat.insider and not ground.has_private,
+        "needs labels": (threat.label_known and not has_labels) or (is_blind and not has_own) or unanswered,
+        "nothing is random, so releases are alike": threat.releases > 1 and not ground.is_random,
+        "needs the server's head": threat.head_known and not ground.has_head,
+        "needs the client's architecture": is_blind and not ground.has_client,
+        f"needs {threat.queries} queries, there are images for {n_queries}": (threat.queries or 0) > n_queries,
+        "needs the client itself": needs_client and not ground.has_client,
+    }
+    return next((reason for reason, stands in obstacles.items() if stands), None)
