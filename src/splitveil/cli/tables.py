@@ -4,7 +4,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from splitveil.cli.display import out
-from splitveil.evaluation import AttackResult, InferenceResult, Result
+from splitveil.evaluation import AttackResult, FlagName, InferenceResult, Result
 
 LEGEND = (
     "s: all pieces of an attack; a prior that attacks share counts where it was learned. "
@@ -36,6 +36,9 @@ def show_result(result: Result) -> None:
     console.print(f"best attack for each victim (an oracle: nobody knows which): MSE {result.oracle_mse}", markup=False)
     for reason in result.reasons:
         console.print(f"not to be believed yet: {reason}", markup=False)
+    for each in result.attacks:
+        for flag in (flag for flag in each.flags if flag.name is FlagName.BLACK_BEATS_WHITE):
+            console.print(f"{each.name}: {flag}", markup=False, style="dim")
     if result.not_checked:
         console.print(f"not checked: {'; '.join(result.not_checked)}", markup=False, style="dim")
 
