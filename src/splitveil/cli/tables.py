@@ -7,7 +7,7 @@ from splitveil.cli.display import out
 from splitveil.evaluation import AttackResult, FlagName, InferenceResult, Result
 
 LEGEND = (
-    "s: all pieces of an attack; a prior that attacks share counts where it was learned. "
+    "s: all pieces of an attack, without scoring; a prior that attacks share counts where it was learned. "
     "MB: the peak of the device, or of the process on a CPU (≤: since it began)"
 )
 
