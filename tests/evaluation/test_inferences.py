@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from splitveil.attacks import Probe, Recognition, Ridge, Threat
+from splitveil.check import UsageError
 from splitveil.data import ImageSet
-from splitveil.evaluation import Inquiry, Result, Suite, Trial, evaluate, gauge, trial
+from splitveil.evaluation import Inquiry, Result, Suite, Trial, attribute_probes, evaluate, gauge, trial
 from splitveil.evaluation.flags import FlagName
 from splitveil.evaluation.gauge import Spent
 from splitveil.evaluation.roles import Roles, roles_of
@@ -73,6 +74,26 @@ def test_a_probe_is_told_beside_what_chance_would_reach(result):
     assert probe.score.low > 2 * probe.chance
     assert probe.attack is None
     assert probe.ceiling is None
+
+
+def test_an_attribute_of_the_class_is_asked_beside_a_suite():
+    asked = tuple(
+        replace(each, attack=replace(each.attack, plan=PLAN)) for each in attribute_probes("last", (2,), n_classes=3)
+    )
+    result = evaluate(client(), Suite("one", SUITE.trials[:1]).asking(asked, name="last"), DATA)
+    assert result.suite == "one, with last"
+    assert [each.name for each in result.inferences] == ["last-probe-linear", "last-probe-mlp"]
+    for each in result.inferences:
+        assert each.chance == pytest.approx(2 / 3, abs=0.01)
+        assert each.score.low > each.chance
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"), [((3,), "no class 3"), ((-1,), "no class -1"), ((), "or none"), ((0, 1, 2), "all")]
+)
+def test_classes_that_decide_nothing_are_refused(classes, says):
+    with pytest.raises(UsageError, match=says):
+        attribute_probes("last", classes, n_classes=3)
 
 
 def test_the_judge_looks_at_the_best_attack_and_at_the_originals(result):
