@@ -1,6 +1,7 @@
 """A result as tables: every attack, worst first, and what was inferred without an image."""
 
 from rich.box import SIMPLE
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from splitveil.cli.display import out
@@ -49,7 +50,8 @@ def _show_inferences(result: Result) -> None:
         return
     table = Table(title="inferences: share of victims guessed right")
     for name in ("inference", "from", "knowledge", "right [95 %]", "chance", "ceiling", "s", "MB"):
-        table.add_column(name, justify="left" if name in ("inference", "from", "knowledge") else "right")
+        side: JustifyMethod = "left" if name in ("inference", "from", "knowledge") else "right"
+        table.add_column(name, justify=side, overflow="fold")
     for each in result.inferences:
         flags = "".join(f"\n  ⚑ {flag.name}" for flag in each.flags)
         table.add_row(
