@@ -17,7 +17,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -46,6 +46,9 @@ from workers import claims, do, launch, run_workers, write
 from splitveil.attacks import DiffusionAttack
 from splitveil.cli.runs import environment
 from splitveil.data import read
+from splitveil.evaluation import Inquiry, Trial, flags
+from splitveil.evaluation.rivals import rivals, uses_client
+from splitveil.metrics import Interval
 
 Job = Client | Head | Judge | Prior | Bounds | Cell
 
@@ -154,27 +157,29 @@ def table(words: argparse.Namespace) -> list[dict[str, Any]]:
     """One row per client and job, pooled over seeds; strongest attack of each client first, then what is missing."""
     rows = []
     for kind in words.clients:
-        same: dict[str, list[Bounds | Cell]] = {}
+        same: dict[str, list[Cell]] = {}
         for job in jobs(words):
             if job.client.kind == kind and isinstance(job, Cell):
                 same.setdefault(job.each.name, []).append(job)
         mine = [row(words, kind, name, found) for name, found in same.items()]
+        flag_black_boxes(mine, {name: found[0].each for name, found in same.items()})
         rows += sorted(mine, key=lambda each: each.get("mse", 9.0 if each["seeds"] else 99.0))
-    flag_black_boxes(rows)
     return rows
 
 
-def flag_black_boxes(rows: Sequence[dict[str, Any]]) -> None:
-    """A black box that beats every white box of the same client says that the white boxes are too weak."""
-    for each in (row for row in rows if "mse" in row and "(black-box" in row["attack"]):
-        white = [r for r in rows if r["client"] == each["client"] and "mse" in r and "(white-box" in r["attack"]]
-        once = [r for r in white if "insider" not in r["attack"] and "releases" not in r["attack"]]
-        alike = [r for r in once if r["n_victims"] == each["n_victims"]]
-        if alike and each["mse_interval"][1] < min(r["mse_interval"][0] for r in alike):
-            each["flags"] = [*each["flags"], "black box beats white box"]
+def flag_black_boxes(rows: Sequence[dict[str, Any]], played: Mapping[str, Trial | Inquiry]) -> None:
+    """As an evaluation does, among the rows of one client; intervals tell how sure fewer victims are."""
+    measured = {each["attack"]: each for each in rows if "mse" in each}
+    trials = {name: trial for name, trial in played.items() if name in measured and isinstance(trial, Trial)}
+    spans = {name: Interval(measured[name]["mse"], *measured[name]["mse_interval"]) for name in trials}
+    for name, trial in trials.items():
+        found = [black.name for black in rivals(trial, trials.values())]
+        flag = flags.black_beats_white(spans[name], {black: spans[black] for black in found})
+        measured[name]["flags"] += [str(flag.name)] if flag else []
+        measured[name]["not_checked"] = [str(flags.FlagName.BLACK_BEATS_WHITE)] * (uses_client(trial) and not found)
 
 
-def row(words: argparse.Namespace, kind: str, name: str, same: Sequence[Bounds | Cell]) -> dict[str, Any]:
+def row(words: argparse.Namespace, kind: str, name: str, same: Sequence[Cell]) -> dict[str, Any]:
     """The cells of one attack on one client."""
     files = [words.out / f"{job.slug}.json" for job in same]
     found = [json.loads(file.read_text()) for file in files if file.exists()]

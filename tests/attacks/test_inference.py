@@ -59,3 +59,29 @@ def test_it_refuses_what_has_no_classes():
     known = grant(Threat(Box.BLACK), oracle=oracle, auxiliary=DATA.auxiliary, selection=DATA.selection)
     with pytest.raises(UsageError, match="needs paired queries of labeled images"):
         Probe().fit(known, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"groups": (1, 1, 1, 1)}, "at least two different ones"),
+        ({"groups": (0, -1, 0, 1)}, "numbers from 0"),
+        ({"groups": (0, 1, 0, 1), "attribute": "label"}, "and not 'label'"),
+        ({"groups": (0, 1, 0, 1), "attribute": "../up"}, "letters, digits and dashes"),
+    ],
+)
+def test_a_wrong_attribute_is_refused(words, says):
+    with pytest.raises(UsageError, match=says):
+        Probe(**words)
+
+
+def test_groups_of_other_classes_are_refused():
+    with pytest.raises(UsageError, match="a number for each of 4 classes, got 3"):
+        rate(nn.AvgPool2d((2, 16)), Probe(groups=(0, 1, 0), plan=QUICK))
+
+
+def test_an_attribute_has_its_own_name_and_the_settings_of_any_other():
+    animal = Probe(groups=(0, 1, 0, 1), hidden=8, attribute="animal")
+    assert animal.name == "animal-probe-mlp"
+    assert repr(animal) == repr(Probe(groups=(0, 1, 0, 1), hidden=8))
+    assert "attribute" not in repr(Probe())  # what was stored before there were names is found again

@@ -1,21 +1,25 @@
-"""What the table of the whole suite takes for finished, and how many victims a cell has."""
+"""What the table of the whole suite takes for finished, how many victims a cell has, and flags that two rows show."""
 
 import argparse
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from splitveil.attacks import DiffusionAttack, Ridge, Threat
-from splitveil.evaluation import Trial
+from splitveil.attacks import Box, DiffusionAttack, OptimizationAttack, Ridge, Threat
+from splitveil.evaluation import FlagName, Trial
 from splitveil.writing import replacing, write_tensors
 from worlds.loading import ROOT, load
 
 TRIALS = {"search": Trial(DiffusionAttack(), Threat()), "quick": Trial(Ridge(), Threat())}
+SEARCH = Trial(OptimizationAttack(), Threat())
+INSIDE = replace(SEARCH, threat=Threat(insider=True))
+WHITE, BLACK = Trial(Ridge(), Threat()), Trial(Ridge(), Threat(Box.BLACK))
 
 
 @pytest.fixture
@@ -55,3 +59,17 @@ def test_no_cell_has_more_victims_than_all(
     words = argparse.Namespace(victims=victims, searched=searched, attack_steps=None)
     cell = suite.Cell(suite.Client("noise", 0.1, 0), TRIALS[kind])
     assert sys.modules["suite_cells"]._suite(cell, words).n_victims == n
+
+
+def row(trial: Trial, mse: float) -> dict[str, Any]:
+    return {"attack": trial.name, "mse": mse, "mse_interval": [mse - 0.001, mse + 0.001], "flags": []}
+
+
+@pytest.mark.parametrize(("mse", "is_flagged"), [(0.03, True), (0.0215, False)])
+def test_a_white_box_that_a_black_box_beats_is_flagged(mse: float, is_flagged: bool, suite: Any) -> None:
+    rows = [row(SEARCH, mse), row(INSIDE, mse), row(WHITE, 0.02), row(BLACK, 0.02)]
+    trials = {trial.name: trial for trial in (SEARCH, INSIDE, WHITE, BLACK)}
+    suite.flag_black_boxes(rows, trials)
+    name = FlagName.BLACK_BEATS_WHITE
+    assert [each["flags"] for each in rows] == [[name] if is_flagged else [], [], [], []]
+    assert [each["not_checked"] for each in rows] == [[], [name], [], []]  # an insider has no black box here

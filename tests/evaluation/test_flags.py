@@ -27,8 +27,8 @@ CASES = [
     (
         FlagName.BLACK_BEATS_WHITE,
         flags.black_beats_white,
-        (around(0.02), around(0.017)),
-        (around(0.02), around(0.0185)),
+        (around(0.02), {"weak": around(0.03), "strong": around(0.017)}),
+        (around(0.02), {"weak": around(0.03), "strong": around(0.0185)}),
     ),
     (FlagName.UNSTABLE, flags.unstable, ([0.010, 0.012],), ([0.010, 0.0105],)),
     (FlagName.NO_AVERAGING, flags.no_averaging, (True, [1, 1]), (True, [1, 16])),
@@ -54,6 +54,7 @@ def test_a_flag_is_raised_where_it_must_and_only_there(name, judge, bad, good):
     [
         (flags.overfitted, (Health(),)),  # an attack that fits nothing
         (flags.fails_undefended, (None,)),  # no undefended client was attacked
+        (flags.black_beats_white, (around(0.02), {})),  # no rival
         (flags.unstable, ([0.01],)),  # one seed
         (flags.no_averaging, (False, [1])),  # nothing to average
         (flags.below_bound, (around(0.01), [])),  # no bound
@@ -90,3 +91,11 @@ def test_an_attack_that_knows_the_label_is_judged_by_bounds_that_allow_for_it():
     assert raised is not None
     assert "0.02" in raised.reason
     assert flags.below_bound(around(0.01), [assumes], label_known=True) is None
+
+
+def test_the_black_box_that_did_best_is_named_with_what_to_do():
+    raised = flags.black_beats_white(around(0.02), {"good": around(0.015), "best": around(0.01), "weak": around(0.03)})
+    assert raised is not None
+    assert raised.reason.startswith("best knows less")
+    assert "understates what leaks" in raised.reason
+    assert "go by the black box" in raised.reason

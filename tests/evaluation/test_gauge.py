@@ -12,7 +12,8 @@ from splitveil import fitting
 from splitveil.attacks import Attack, DecoderAttack, Inverter, OptimizationAttack, Ridge, Threat, refinement
 from splitveil.attacks.base import Need
 from splitveil.evaluation import Result, Roles, Suite, Trial, Update, evaluate, gauge
-from splitveil.evaluation.gauge import Gauge
+from splitveil.evaluation.gauge import Gauge, Spent
+from splitveil.evaluation.victims import Victims
 from splitveil.fitting import Check, Plan
 from worlds.linear_gaussian import world
 
@@ -69,6 +70,7 @@ def _cut(folder: Path, suite: Suite, at: int) -> None:
 
 
 def test_all_pieces_of_a_fit_are_counted(tmp_path):
+    evaluate(WORLD.client(), CONV, ROLES)  # what the first fit of a process loads is not measured here
     _cut(tmp_path, CONV, at=1)
     assert LONG < evaluate(WORLD.client(), CONV, ROLES, out=tmp_path).best.seconds < 3 * LONG
     assert not list(tmp_path.rglob("*.spent"))
@@ -95,6 +97,67 @@ def test_a_kill_forgets_what_was_spent_since_the_last_state(tmp_path, monkeypatc
         with second.aside():
             now[0] = 20.0
         assert second.read().seconds == 7.0 + 1.0
+
+
+def test_what_is_put_aside_is_gauged_by_itself():
+    if not gauge.reset_peak(CPU):
+        pytest.skip("this machine does not forget a peak")
+    with Gauge(CPU, None) as mine:
+        torch.ones(100 * 2**20 // 4).sum()
+        before = mine.read().peak_memory_mb
+        with mine.aside() as apart:
+            torch.ones(300 * 2**20 // 4).sum()
+            time.sleep(LONG / 4)
+            looked = apart.read()
+        spent = mine.read()
+    assert before <= spent.peak_memory_mb < before + 50
+    assert looked.peak_memory_mb > before + 100
+    assert spent.seconds < looked.seconds > LONG / 4
+
+
+def test_what_is_put_aside_and_cut_short_is_not_kept_either(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(gauge.time, "monotonic", lambda: now[0])
+
+    def cut() -> None:
+        with Gauge(CPU, tmp_path / "trial.fit") as mine:
+            now[0] = 3.0
+            with mine.aside():
+                now[0] = 10.0
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cut()
+    with Gauge(CPU, tmp_path / "trial.fit") as again:
+        assert again.read().seconds == 3.0
+        again.forget()
+    assert not list(tmp_path.iterdir())
+
+
+def test_scoring_is_not_the_attack_s(monkeypatch):
+    if not gauge.reset_peak(CPU):
+        pytest.skip("this machine does not forget a peak")
+    suite, score = Suite("one", (Trial(Ridge(), Threat()),)), Victims.score
+
+    def slow(*words):
+        torch.ones(400 * 2**20 // 4).sum()
+        time.sleep(LONG)
+        return score(*words)
+
+    usual = evaluate(WORLD.client(), suite, ROLES).best
+    monkeypatch.setattr(Victims, "score", slow)
+    found = evaluate(WORLD.client(), suite, ROLES).best
+    assert found.seconds < LONG
+    assert found.peak_memory_mb < usual.peak_memory_mb + 200
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "peak"), [(None, 2.0, None), (2.0, None, None), (2.0, 5.0, 5.0), (None, None, None)]
+)
+def test_of_two_the_peak_is_known_where_each_is(first, second, peak):
+    both = Spent(1.0, first) + Spent(2.0, second, is_at_most=True)
+    assert both == Spent(3.0, peak, is_at_most=True)
+    assert Spent.from_json(both.to_json()) == both
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"seconds": "many", "peak_memory_mb": 1, "is_at_most": false}'])

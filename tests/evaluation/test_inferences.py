@@ -2,22 +2,28 @@
 
 import json
 import shutil
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from splitveil.attacks import Probe, Recognition, Ridge, Threat
+from splitveil.check import UsageError
 from splitveil.data import ImageSet
-from splitveil.evaluation import Inquiry, Result, Suite, Trial, evaluate, trial
+from splitveil.evaluation import Inquiry, Result, Suite, Trial, attribute_probes, evaluate, gauge, trial
 from splitveil.evaluation.flags import FlagName
+from splitveil.evaluation.gauge import Spent
 from splitveil.evaluation.roles import Roles, roles_of
+from splitveil.evaluation.victims import Victims
 from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
 from splitveil.split import Client
-from splitveil.writing import read_tensors
+from splitveil.writing import read_tensors, write_tensors
 from worlds.small import row_images
 
 PLAN = Plan(steps=60, lr=5e-3, warmup=5, ema=0.8, check_every=30)
@@ -70,6 +76,26 @@ def test_a_probe_is_told_beside_what_chance_would_reach(result):
     assert probe.ceiling is None
 
 
+def test_an_attribute_of_the_class_is_asked_beside_a_suite():
+    asked = tuple(
+        replace(each, attack=replace(each.attack, plan=PLAN)) for each in attribute_probes("last", (2,), n_classes=3)
+    )
+    result = evaluate(client(), Suite("one", SUITE.trials[:1]).asking(asked, name="last"), DATA)
+    assert result.suite == "one, with last"
+    assert [each.name for each in result.inferences] == ["last-probe-linear", "last-probe-mlp"]
+    for each in result.inferences:
+        assert each.chance == pytest.approx(2 / 3, abs=0.01)
+        assert each.score.low > each.chance
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"), [((3,), "no class 3"), ((-1,), "no class -1"), ((), "or none"), ((0, 1, 2), "all")]
+)
+def test_classes_that_decide_nothing_are_refused(classes, says):
+    with pytest.raises(UsageError, match=says):
+        attribute_probes("last", classes, n_classes=3)
+
+
 def test_the_judge_looks_at_the_best_attack_and_at_the_originals(result):
     judged = found(result, "classifier-on-reconstruction")
     assert judged.attack == result.headline
@@ -83,6 +109,60 @@ def test_a_judge_s_seconds_are_its_own(folder, result):
     looking = found(result, "classifier-on-reconstruction").seconds - float(words["seconds"])
     assert float(words["seconds"]) > result.best.seconds > 0
     assert 0 < looking < float(words["seconds"])
+
+
+def rising(method: Callable[..., Any], peak: list[float], height: float) -> Callable[..., Any]:
+    """The same, with so much memory at its peak."""
+
+    def higher(*words: Any, **named: Any) -> Any:
+        peak[0] = max(peak[0], height)
+        return method(*words, **named)
+
+    return higher
+
+
+def test_a_judge_s_peak_is_its_own_and_stays_with_it(folder, result, monkeypatch, tmp_path):
+    """Found again by another evaluation, it tells what its training took, not what the attack did."""
+    _, words = read_tensors(folder / f"judge-insider-{DATA.sha256[:8]}.safetensors")
+    trained = Spent.from_json(words["spent"])
+    judged = found(result, "classifier-on-reconstruction")
+    assert judged.peak_memory_mb >= trained.peak_memory_mb > 10
+    assert judged.peak_is_at_most == trained.is_at_most
+    assert not list(folder.rglob("*.spent"))
+    peak = [0.0]
+    monkeypatch.setattr(gauge, "reset_peak", lambda device: not peak.__setitem__(0, 0.0))
+    monkeypatch.setattr(gauge, "peak_mb", lambda device: peak[0])
+    for name, height in (("observe", 5000.0), ("score", 9000.0), ("judge", 7000.0)):
+        monkeypatch.setattr(Victims, name, rising(getattr(Victims, name), peak, height))
+    again = evaluate(client(), replace(SUITE, inquiries=()), DATA, out=judged_in(folder, tmp_path))
+    assert again.best.peak_memory_mb == 5000.0
+    assert found(again, "classifier-on-reconstruction").peak_memory_mb == 7000.0
+
+
+def test_a_judge_of_an_older_version_tells_its_seconds_alone(folder, result, tmp_path):
+    for judge in judged_in(folder, tmp_path).glob("judge-*"):
+        tensors, words = read_tensors(judge)
+        write_tensors(judge, tensors, {"facts": words["facts"], "seconds": "1000.0"})
+    again = found(evaluate(client(), SUITE, DATA, out=tmp_path), "classifier-on-reconstruction")
+    assert again.seconds > 1000
+    assert again.peak_memory_mb is None
+
+
+def test_a_judge_that_was_cut_short_counts_all_its_pieces(tmp_path):
+    brief = Recognition(batch=32, plan=Plan(steps=4, check_every=2))
+    suite = Suite("one", SUITE.trials[:1], recognition=brief)
+
+    def stop(update):
+        if update.check is not None:
+            time.sleep(1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(client(), suite, DATA, out=tmp_path, progress=stop)
+    assert len(list(tmp_path.glob("judge-*.spent"))) == 1
+    whole = evaluate(client(), suite, DATA, out=tmp_path)
+    assert found(whole, "classifier-on-reconstruction").seconds > 1 > whole.best.seconds
+    assert not list(tmp_path.rglob("*.spent"))
 
 
 def test_every_judge_is_trained_before_an_attack_begins(monkeypatch):

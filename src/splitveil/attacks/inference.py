@@ -6,6 +6,7 @@ A probe reads the class, or an attribute of the class, from z_sent itself. A cli
 still say what they show: it must, for the server to classify, so a probe's accuracy is to be read against the task's.
 """
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ from splitveil.types import Labels, Logits
 
 N_SCORED = 1000  # selection images that choose the checkpoint
 N_CALIBRATED = 500  # pairs that give the units of the features
+LABEL = "label"  # what a probe without groups reads
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")  # of an attribute: part of a file name
 TINY = 1e-6  # a constant feature is shifted to zero and not blown up
 
 
@@ -63,21 +66,30 @@ class Inference(ABC):
 class Probe(Inference):
     """Reads the class from z_sent, or with `groups` (one group number per class) an attribute of it.
 
-    Without `hidden` it is linear; with it, there is one hidden layer of that many units.
+    Without `hidden` it is linear; with it, there is one hidden layer of that many units. `attribute` names what the
+    groups are about, in results and file names: two of them need two names.
+
+    >>> Probe(groups=(0, 0, 1, 1), attribute="animal").name
+    'animal-probe-linear'
     """
 
     hidden: int | None = None
     groups: tuple[int, ...] | None = None
     batch: int = 256
     plan: Plan = field(default_factory=lambda: Plan(steps=6000, lr=2e-3, weight_decay=0.05, ema=0.99))
+    attribute: str = field(default="attribute", repr=False)  # a name is no setting: it changes nothing that is found
 
     def __post_init__(self) -> None:
         if self.hidden is not None:
             at_least("hidden", self.hidden, 1, hint="leave it out for a linear probe")
+        if self.groups is not None and (len(set(self.groups)) < 2 or min(self.groups) < 0):
+            raise UsageError(f"groups must be numbers from 0, at least two different ones, got {self.groups}")
+        if self.attribute == LABEL or not NAME.fullmatch(self.attribute):
+            raise UsageError(f"attribute wants letters, digits and dashes, and not {LABEL!r}, got {self.attribute!r}")
 
     @property
     def name(self) -> str:
-        return f"{'label' if self.groups is None else 'attribute'}-probe-{'mlp' if self.hidden else 'linear'}"
+        return f"{LABEL if self.groups is None else self.attribute}-probe-{'mlp' if self.hidden else 'linear'}"
 
     def truth(self, y: Labels) -> Labels:
         return y if self.groups is None else torch.tensor(self.groups, device=y.device)[y]
@@ -85,6 +97,8 @@ class Probe(Inference):
     def fit(self, known: Knowledge, *, seed: int, watch: Watch | None = None, state: Path | None = None) -> Guesser:
         if known.pairs is None or known.selection is None or known.n_classes is None:
             raise UsageError(f"{self.name!r} needs paired queries of labeled images; {known.threat.name} grants none")
+        if self.groups is not None and len(self.groups) != known.n_classes:
+            raise UsageError(f"groups wants a number for each of {known.n_classes} classes, got {len(self.groups)}")
         pairs, device = known.pairs, known.pairs.device
         own = pairs.first(N_CALIBRATED, source=SeededSource(seed, "probe", "own"))
         selection = known.selection.first(N_SCORED, source=SeededSource(seed, "probe", "selection"))

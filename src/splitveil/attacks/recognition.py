@@ -7,9 +7,11 @@ e is the penultimate layer of C. The gallery holds other photos of the people at
 """
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import comb
 from pathlib import Path
+from types import MappingProxyType
 from typing import final
 
 import torch
@@ -30,6 +32,7 @@ from splitveil.writing import read_tensors, write_tensors
 
 CHUNK = 500  # images looked at at once
 N_SCORED = 1000  # selection images that choose the checkpoint
+NO_WORDS: Mapping[str, str] = MappingProxyType({})
 SMOOTHING = 0.05  # of the labels: reconstructions are not what was trained on
 
 
@@ -54,15 +57,16 @@ class Recognition:
         seed: int = 0,
         watch: Watch | None = None,
         kept: Path | None = None,
+        took: Callable[[], Mapping[str, str]] = dict,
     ) -> "Recognizer":
-        """A recognizer of `n_classes` classes from the labeled images of `own`; found again in the file `kept`."""
+        """A recognizer from labeled images of `own`; found again in the file `kept`, with what `took` says."""
         part = own.select(torch.nonzero(own.labels >= 0).flatten())
         if not len(part):
             raise UsageError("a recognizer needs labeled images; these have no labels")
         network = self._build(part, n_classes, seed)
         facts = repr((self, n_classes, seed, len(part), len(selection)))
-        if kept is not None and (seconds := _read(network, kept, facts)) is not None:
-            return Recognizer(network, seconds)
+        if kept is not None and (words := _read(network, kept, facts)) is not None:
+            return Recognizer(network, words)
         order = Shuffled(len(part), size=self.batch, seed=seed, device=part.device)
         chosen = selection.take(min(N_SCORED, len(selection)))
 
@@ -79,11 +83,11 @@ class Recognition:
         plan = replace(self.plan, bfloat16=part.device.type == "cuda", channels_last=True)
         state = None if kept is None else kept.with_name(f"{kept.name}.{_short(facts)}.fit")
         fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch, state=state, sample=(views(0),))
+        words = {"facts": facts, "seconds": str(fitted.checks[-1].seconds), **took()}
         if kept is not None and state is not None:
-            words = {"facts": facts, "seconds": str(fitted.checks[-1].seconds)}
             write_tensors(kept, fitted.network.state_dict(), words)
             state.unlink(missing_ok=True)
-        return Recognizer(fitted.network, fitted.checks[-1].seconds)
+        return Recognizer(fitted.network, words)
 
     def _build(self, part: Part, n_classes: int, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
@@ -96,8 +100,8 @@ class Recognition:
 class Recognizer:
     """A trained network that names images and says how alike they are."""
 
-    def __init__(self, network: nn.Module, seconds: float = 0.0) -> None:
-        self._network, self.seconds = network, seconds  # that its training took
+    def __init__(self, network: nn.Module, words: Mapping[str, str] = NO_WORDS) -> None:
+        self._network, self.words = network, words  # of its training, and what that took
 
     @torch.no_grad()
     def logits(self, x: Images) -> Logits:
@@ -145,8 +149,8 @@ def _short(facts: str) -> str:
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
-def _read(network: nn.Module, path: Path, facts: str) -> float | None:
-    """Load weights kept by exactly the same training; the seconds that it took, or None where there are none."""
+def _read(network: nn.Module, path: Path, facts: str) -> Mapping[str, str] | None:
+    """Load weights kept by exactly the same training; its words, or None where there are none."""
     found = read_tensors(path)
     if found is None or found[1].get("facts") != facts:
         return None
@@ -155,4 +159,4 @@ def _read(network: nn.Module, path: Path, facts: str) -> float | None:
     except RuntimeError:  # other weights under the same words
         return None
     network.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as it was fitted
-    return float(found[1].get("seconds", 0.0))
+    return found[1]

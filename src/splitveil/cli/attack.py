@@ -16,6 +16,7 @@ from splitveil.cli.deadline import Deadline
 from splitveil.cli.display import err, out, print_json
 from splitveil.cli.limits import limits_of, show_limits
 from splitveil.cli.lock import alone_in
+from splitveil.cli.probes import Attribute, read_probes, show_probes, with_probes
 from splitveil.cli.releases import curve_folder, read_counts, releases_suite, show_curve, write_curve
 from splitveil.cli.runs import Run, device_of, open_run, refuse_ranks
 from splitveil.cli.tables import show_result
@@ -98,6 +99,7 @@ def attack(
     suite: str,
     attacks: Sequence[str],
     queries: str | None,
+    probes: Sequence[str],
     n_seeds: int,
     n_workers: int,
     helper: int | None,
@@ -109,18 +111,18 @@ def attack(
     quiet: bool,
 ) -> None:
     """`splitveil attack`."""
-    positive("--time-budget", 1.0 if time_budget is None else time_budget, hint="leave it out for no limit")
-    deadline = Deadline.of(until) if until is not None else Deadline.after(time_budget)
-    counts = () if queries is None else _counts(queries, undefended)
+    deadline = _deadline(until, time_budget)
+    counts, asked = () if queries is None else _counts(queries, undefended), read_probes(probes, queries=queries)
     chosen, known = _suite(suite, () if counts else attacks), undefended_run(undefended, suite, of=run)
     opened = _open_on(run, device)
+    chosen = with_probes(chosen, asked, opened)
     if counts:
         chosen = releases_suite(counts, suite=suite, attacks=attacks, client=opened.split.client)
     if helper is not None:
         place = curve_folder(run, suite) if counts else run / "attacks" / suite
         help_with(helper, opened, chosen, directory=place, seeds=range(n_seeds), deadline=deadline)
         return
-    words = _words(run, suite, attacks, queries, n_seeds, device)
+    words = (*_words(run, suite, attacks, queries, n_seeds, device), *(f"--probe={each}" for each in probes))
     budget = Budget(n_seeds, deadline, Team(n_workers, words) if n_workers > 1 else None)
     if counts:
         _show_curve(opened, chosen, counts, curve_folder(run, suite), budget, as_json=as_json, quiet=quiet)
@@ -129,8 +131,13 @@ def attack(
     if as_json:
         typer.echo(result.to_json())
     elif not quiet:
-        _show(result, opened, known)
+        _show(result, opened, known, asked)
         out().print(f"wrote {run / 'attacks' / suite}: {chosen.file}, and pictures of the best, median and worst")
+
+
+def _deadline(until: float | None, time_budget: float | None) -> Deadline:
+    positive("--time-budget", 1.0 if time_budget is None else time_budget, hint="leave it out for no limit")
+    return Deadline.of(until) if until is not None else Deadline.after(time_budget)
 
 
 def _counts(queries: str, undefended: Path | None) -> tuple[int, ...]:
@@ -198,8 +205,9 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _show(result: Result, opened: Run, undefended: Undefended | None) -> None:
+def _show(result: Result, opened: Run, undefended: Undefended | None, asked: Sequence[Attribute] = ()) -> None:
     show_result(result)
+    show_probes(result, asked, opened.data)
     note = why_not_compared(opened, undefended)
     show_limits(result, opened.split.client, opened.data, () if note is None else (note,))
 

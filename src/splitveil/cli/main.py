@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -17,14 +17,17 @@ from splitveil.cli.memory import app as memory_app
 from splitveil.cli.options import (
     ConfigFile,
     Device,
+    Freeze,
     Helper,
     Json,
     OnlyAttacks,
     Out,
     Overrides,
     PieceBudget,
+    Probes,
     Quiet,
     Releases,
+    RoleSources,
     RunDirectory,
     Seed,
     Seeds,
@@ -86,9 +89,7 @@ def train(
     resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Go on with this run.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="A listed network, or package.module:factory.")] = None,
     init: Annotated[Path | None, typer.Option("--init", help="Start from these weights (.safetensors).")] = None,
-    freeze: Annotated[
-        Literal["encoder", "head"] | None, typer.Option("--freeze", help="Leave this half as it is.")
-    ] = None,
+    freeze: Freeze = None,
     seed: Seed = None,
     device: Device = "auto",
     time_budget: TimeBudget = None,
@@ -121,6 +122,7 @@ def attack(
     suite: SuiteName = "standard",
     attack: OnlyAttacks = None,
     queries: Releases = None,
+    probe: Probes = None,
     seeds: Seeds = 1,
     workers: Workers = 1,
     helper: Helper = None,
@@ -141,7 +143,7 @@ def attack(
 
     `splitveil attack runs/noisy --suite full --workers 4 --time-budget 540`
 
-    `splitveil attack runs/noisy --queries 1,4,16,64`
+    `splitveil attack runs/noisy --queries 1,4,16,64` · `splitveil attack runs/noisy --probe animal=2,3,4,5,6,7`
 
     `splitveil attack runs/noisy --undefended runs/bare`, after `splitveil attack runs/bare`
     """
@@ -152,6 +154,7 @@ def attack(
         suite=suite,
         attacks=attack or (),
         queries=queries,
+        probes=probe or (),
         n_seeds=seeds,
         n_workers=workers,
         helper=helper,
@@ -252,9 +255,7 @@ def data_check(
     size: Annotated[int | None, typer.Option("--size", help="Scale and cut image files to SIZE×SIZE.")] = None,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out images that cannot be read.")] = False,
     people: Annotated[bool, typer.Option("--people", help="Classes are identities: roles share nobody.")] = False,
-    role: Annotated[
-        list[str] | None, typer.Option("--role", metavar="ROLE=SOURCE", help="Take a role from elsewhere; repeatable.")
-    ] = None,
+    role: RoleSources = None,
     json: Json = False,
 ) -> None:
     """Read an image set and print its roles, classes, hash, and what should be known about it.

@@ -1,7 +1,7 @@
 """Options that several commands share, each with its one line of help."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ Overrides = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to. Default: the next free runs/NNN.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything random (training.seed).")]
+Freeze = Annotated[Literal["encoder", "head"] | None, typer.Option("--freeze", help="Leave this half as it is.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 TimeBudget = Annotated[float | None, typer.Option("--time-budget", help="Seconds; ends cleanly with what it has.")]
 PieceBudget = Annotated[float | None, typer.Option("--time-budget", help="Seconds; then exit 3, to be called again.")]
@@ -24,6 +25,10 @@ Releases = Annotated[
     typer.Option("--queries", metavar="T,…", help="Plot leak by releases of one input; --suite full is as standard."),
 ]
 OnlyAttacks = Annotated[list[str] | None, typer.Option("--attack", help="Only this one; may be repeated.")]
+Probes = Annotated[
+    list[str] | None,
+    typer.Option("--probe", metavar="NAME=N,…", help="Also ask whether the class is one of these; may be repeated."),
+]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many attack seeds.")]
 Workers = Annotated[
     int,
@@ -33,6 +38,9 @@ Helper = Annotated[int | None, typer.Option("--helper", hidden=True)]  # of this
 Until = Annotated[float | None, typer.Option("--until", hidden=True)]  # this moment
 Undefended = Annotated[
     Path | None, typer.Option("--undefended", metavar="RUN", help="An undefended run that was attacked by this suite.")
+]
+RoleSources = Annotated[
+    list[str] | None, typer.Option("--role", metavar="ROLE=SOURCE", help="Take a role from elsewhere; repeatable.")
 ]
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory made by `splitveil train`.")]
 

@@ -1,13 +1,14 @@
 """A result as tables: every attack, worst first, and what was inferred without an image."""
 
 from rich.box import SIMPLE
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from splitveil.cli.display import out
-from splitveil.evaluation import Result
+from splitveil.evaluation import FlagName, Result
 
 LEGEND = (
-    "s: all pieces of an attack; a prior that attacks share counts where it was learned. "
+    "s: all pieces of an attack, without scoring; a prior that attacks share counts where it was learned. "
     "MB: the peak of the device, or of the process on a CPU (≤: since it began)"
 )
 
@@ -36,6 +37,9 @@ def show_result(result: Result) -> None:
     console.print(f"best attack for each victim (an oracle: nobody knows which): MSE {result.oracle_mse}", markup=False)
     for reason in result.reasons:
         console.print(f"not to be believed yet: {reason}", markup=False)
+    for each in result.attacks:
+        for flag in (flag for flag in each.flags if flag.name is FlagName.BLACK_BEATS_WHITE):
+            console.print(f"{each.name}: {flag}", markup=False, style="dim")
     if result.not_checked:
         console.print(f"not checked: {'; '.join(result.not_checked)}", markup=False, style="dim")
     if result.not_played:
@@ -56,7 +60,8 @@ def _show_inferences(result: Result) -> None:
         return
     table = Table(title="inferences: share of victims guessed right")
     for name in ("inference", "from", "knowledge", "right [95 %]", "chance", "ceiling", "s", "MB"):
-        table.add_column(name, justify="left" if name in ("inference", "from", "knowledge") else "right")
+        side: JustifyMethod = "left" if name in ("inference", "from", "knowledge") else "right"
+        table.add_column(name, justify=side, overflow="fold")
     for each in result.inferences:
         flags = "".join(f"\n  ⚑ {flag.name}" for flag in each.flags)
         table.add_row(

@@ -8,7 +8,7 @@ from splitveil.evaluation.result import SCHEMA_VERSION, AttackResult, InferenceR
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.sharing import Claims, prepare, take_part
 from splitveil.evaluation.suite import Inquiry, NotPlayed, Suite, Trial
-from splitveil.evaluation.suites import SUITES, cheap, full, releases, standard, suite_named
+from splitveil.evaluation.suites import SUITES, attribute_probes, cheap, full, releases, standard, suite_named
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -27,6 +27,7 @@ __all__ = [
     "TimeUp",
     "Trial",
     "Update",
+    "attribute_probes",
     "audit",
     "cheap",
     "evaluate",

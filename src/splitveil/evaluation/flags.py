@@ -4,7 +4,7 @@ A flag never changes a number. It is shown beside it, and the headline of a flag
 could not be made (one seed, no bound, no undefended client) is listed as not checked rather than passed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,6 +15,10 @@ from splitveil.metrics import Interval
 OVERFIT = 0.5  # an error on the fitted images below this share of the selection error is memory, not inversion
 FAILS = 0.2  # an attack that leaks less than this from an undefended client does not work at all
 UNSTABLE = 0.1  # spread of the mean MSE over attack seeds, relative to their mean
+UNDERSTATES = (
+    "its number understates what leaks (masked gradients, or too weak a search): "
+    "go by the black box, and give this attack more steps or a decoder's picture to start from"
+)
 
 
 class FlagName(StrEnum):
@@ -70,11 +74,13 @@ def fails_undefended(undefended_leak: float | None) -> Flag | None:
     return Flag(FlagName.FAILS_UNDEFENDED, f"leak {undefended_leak:.2f} there")
 
 
-def black_beats_white(white: Interval, black: Interval) -> Flag | None:
-    """An attacker that knows less does better: the white-box attack is not as good as it can be."""
-    if black.high >= white.low:
+def black_beats_white(white: Interval, blacks: Mapping[str, Interval]) -> Flag | None:
+    """A black box (by name) that knows less does better: the white box's number understates what leaks."""
+    name = min(blacks, key=lambda each: blacks[each].high, default=None)
+    if name is None or blacks[name].high >= white.low:
         return None
-    return Flag(FlagName.BLACK_BEATS_WHITE, f"black box {black}, white box {white}")
+    told = f"{name} knows less and has mse {blacks[name]}, this attack {white}; {UNDERSTATES}"
+    return Flag(FlagName.BLACK_BEATS_WHITE, told)
 
 
 def unstable(mean_mse_by_seed: Sequence[float]) -> Flag | None:

@@ -3,7 +3,8 @@
     <state>.spent     what was spent so far, beside the fit in flight; gone with it when the trial is finished
 
 The peak is the device's, or the process's on a CPU: Linux forgets it on demand (clear_refs), so that a trial does not
-answer for the one before. Elsewhere it is the highest since the process began, and said to be `at most`.
+answer for the one before, nor an attack for who scores and judges its answers (`aside`). Elsewhere it is the highest
+since the process began, and said to be `at most`.
 """
 
 import json
@@ -21,7 +22,7 @@ import torch
 from splitveil import fitting
 from splitveil.attacks import Watch
 from splitveil.fitting import Check
-from splitveil.writing import write_text
+from splitveil.writing import drop, write_text
 
 MEGABYTE = 2**20
 FORGET, PEAK = "5", "VmHWM:"  # what Linux is told, and what it calls the peak of a process
@@ -35,6 +36,29 @@ class Spent:
     peak_memory_mb: float | None  # None: not known here
     is_at_most: bool = False  # of the process since it began
 
+    def __add__(self, other: "Spent") -> "Spent":
+        """One after the other; the peak of both is known where each is."""
+        peaks = [each.peak_memory_mb for each in (self, other) if each.peak_memory_mb is not None]
+        peak = max(peaks) if len(peaks) == 2 else None
+        return Spent(self.seconds + other.seconds, peak, self.is_at_most or other.is_at_most)
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Spent | None":
+        """What `to_json` wrote; None where the text is damaged."""
+        try:
+            words = json.loads(text)
+            peak = words["peak_memory_mb"]
+            return cls(float(words["seconds"]), None if peak is None else float(peak), bool(words["is_at_most"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+NOTHING = Spent(0.0, 0.0)
+
 
 @final
 class Gauge:
@@ -44,6 +68,7 @@ class Gauge:
         self._device = device
         self._place = None if state is None else state.with_name(f"{state.name}.spent")
         self._before = _read(self._place)
+        self._peak: float | None = None  # before what was last put aside
 
     def __enter__(self) -> "Gauge":
         self._was_reset = reset_peak(self._device)
@@ -66,22 +91,36 @@ class Gauge:
         return told
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Time that is not the trial's."""
-        left = time.monotonic()
-        yield
-        self._began += time.monotonic() - left
+    def aside(self) -> Iterator["Gauge"]:
+        """What is not the trial's: neither its time nor its peak is counted here, but by a gauge of its own."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # what the trial has asked for is the trial's
+        self._peak, left = self._highest(), time.monotonic()
+        try:
+            with Gauge(self._device, None) as apart:
+                yield apart
+        finally:
+            self._was_reset = reset_peak(self._device) and self._was_reset
+            self._began += time.monotonic() - left
 
     def read(self) -> Spent:
         """So far."""
-        peaks = [peak for peak in (self._before.peak_memory_mb, peak_mb(self._device)) if peak is not None]
         seconds = self._before.seconds + time.monotonic() - self._began
-        return Spent(seconds, max(peaks, default=None), self._before.is_at_most or not self._was_reset)
+        return Spent(seconds, self._highest(), self._before.is_at_most or not self._was_reset)
+
+    def forget(self) -> None:
+        """Remove what was kept: all of it is in what was read."""
+        if self._place is not None:
+            drop(self._place)
+
+    def _highest(self) -> float | None:
+        peaks = (self._before.peak_memory_mb, self._peak, peak_mb(self._device))
+        return max((peak for peak in peaks if peak is not None), default=None)
 
     def _keep(self) -> None:
         self._kept = time.monotonic()
         if self._place is not None:
-            write_text(self._place, json.dumps(asdict(self.read())) + "\n")
+            write_text(self._place, self.read().to_json() + "\n")
 
 
 def reset_peak(device: torch.device) -> bool:
@@ -120,8 +159,7 @@ def _peak_of_all_mb() -> float | None:
 def _read(place: Path | None) -> Spent:
     """What was kept; nothing where there is no such file, or only a damaged one."""
     try:
-        words = json.loads(place.read_text(encoding="utf-8")) if place is not None else {}
-        peak = words["peak_memory_mb"]
-        return Spent(float(words["seconds"]), None if peak is None else float(peak), bool(words["is_at_most"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return Spent(0.0, None)
+        found = Spent.from_json(place.read_text(encoding="utf-8")) if place is not None else None
+    except (OSError, ValueError):
+        found = None
+    return Spent(0.0, None) if found is None else found

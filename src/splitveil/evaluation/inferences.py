@@ -3,14 +3,13 @@
 score = share of victims guessed right        chance = the best constant guess, or photos drawn at random
 """
 
-from statistics import fmean
-
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from splitveil.attacks import Threat, chance_of_finding
 from splitveil.evaluation.flags import still_falling
+from splitveil.evaluation.gauge import NOTHING
 from splitveil.evaluation.judges import RANKS, attackers_images, gallery_of
 from splitveil.evaluation.result import InferenceResult
 from splitveil.evaluation.roles import Roles
@@ -53,6 +52,7 @@ def judged(
     if "found1" in seen:
         photos = gallery_of(roles).labels
         chances |= {f"found{k}": chance_of_finding(photos, y, k=k) for k in RANKS}
+    judging = sum((outcome.judging for outcome in outcomes), NOTHING)
     names = {"recognized": RECOGNITION} | {f"found{k}": f"re-identification R@{k}" for k in RANKS}
     return [
         InferenceResult(
@@ -62,9 +62,9 @@ def judged(
             score=_over(outcomes, key),
             chance=chance,
             ceiling=_over(outcomes, f"{key}_original"),
-            seconds=fmean(outcome.judge_seconds for outcome in outcomes),
-            peak_memory_mb=outcomes[0].peak_memory_mb,
-            peak_is_at_most=outcomes[0].peak_is_at_most,
+            seconds=judging.seconds / len(outcomes),
+            peak_memory_mb=judging.peak_memory_mb,
+            peak_is_at_most=judging.is_at_most,
         )
         for key, chance in chances.items()
     ]

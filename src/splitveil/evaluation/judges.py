@@ -6,6 +6,7 @@
 A judge is trained on images that its threat model grants, never on victims; it is kept beside the finished trials.
 """
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import final
@@ -14,11 +15,13 @@ import torch
 
 from splitveil.attacks import Gallery, Recognition, Recognizer, Threat, Watch
 from splitveil.data import Part
+from splitveil.evaluation.gauge import NOTHING, Gauge, Spent
 from splitveil.evaluation.roles import Roles
 from splitveil.metrics import Scores
 from splitveil.types import Images, Labels
 
 RANKS = (1, 5)  # k of R@k
+SPENT = "spent"  # among the words that are kept with a judge
 
 
 @final
@@ -29,6 +32,7 @@ class Judges:
         self.recognition, self._roles, self._folder = recognition, roles, folder
         self._known: dict[bool, Recognizer | None] = {}
         self._gallery: Gallery | None = None
+        self._gathering = NOTHING  # what the gallery took
 
     def scores(self, x: Images, x_hat: Images, y: Labels, threat: Threat) -> dict[str, Scores]:
         """What is seen in reconstructions of these victims, and in the victims themselves."""
@@ -42,12 +46,12 @@ class Judges:
                     seen[f"found{k}{suffix}"] = gallery.found(images, y, k=k)
         return seen
 
-    def prepare(self, *, insider: bool, watch: Watch | None = None) -> float:
-        """Train every judge that will look (or find it) before it is needed; the seconds that their training took."""
+    def prepare(self, *, insider: bool, watch: Watch | None = None) -> Spent:
+        """Train every judge that will look (or find it) before it is needed; what their training took."""
         needed = {insider, True} if has_gallery(self._roles) else {insider}
         judges = [self._recognizer(each, watch) for each in sorted(needed)]
         self._photos()
-        return sum(judge.seconds for judge in judges if judge is not None)
+        return sum((_took(judge) for judge in judges if judge is not None), self._gathering)
 
     def _recognizer(self, insider: bool, watch: Watch | None = None) -> Recognizer | None:
         """The one that this attacker could train; none where its images have no labels."""
@@ -61,21 +65,35 @@ class Judges:
     def _fit(self, own: Part, insider: bool, watch: Watch | None) -> Recognizer:
         assert self._roles.n_classes is not None
         who = "insider" if insider else "outsider"
-        file = f"judge-{who}-{self._roles.sha256[:8]}.safetensors"
-        return self.recognition.fit(
-            own,
-            self._roles.selection,
-            n_classes=self._roles.n_classes,
-            watch=None if watch is None else lambda check: watch(replace(check, what=f"judge of an {who}")),
-            kept=None if self._folder is None else self._folder / file,
-        )
+        name = f"judge-{who}-{self._roles.sha256[:8]}.safetensors"
+        kept = None if self._folder is None else self._folder / name
+        how = hashlib.sha256(repr(self.recognition).encode()).hexdigest()[:16]
+        told = None if watch is None else lambda check: watch(replace(check, what=f"judge of an {who}"))
+        with Gauge(own.device, kept and kept.with_name(f"{name}.{how}")) as gauge:
+            recognizer = self.recognition.fit(
+                own,
+                self._roles.selection,
+                n_classes=self._roles.n_classes,
+                watch=gauge.watched(told),
+                kept=kept,
+                took=lambda: {SPENT: gauge.read().to_json()},
+            )
+        gauge.forget()
+        return recognizer
 
     def _photos(self) -> Gallery | None:
         if not has_gallery(self._roles):
             return None
         if self._gallery is None and (recognizer := self._recognizer(insider=True)) is not None:
-            self._gallery = Gallery(recognizer, gallery_of(self._roles))
+            with Gauge(self._roles.auxiliary.device, None) as gauge:
+                self._gallery = Gallery(recognizer, gallery_of(self._roles))
+                self._gathering = gauge.read()
         return self._gallery
+
+
+def _took(judge: Recognizer) -> Spent:
+    """What its training took; one that an older version kept tells its seconds alone."""
+    return Spent.from_json(judge.words.get(SPENT, "")) or Spent(float(judge.words.get("seconds", 0.0)), None)
 
 
 def attackers_images(roles: Roles, insider: bool) -> Part:

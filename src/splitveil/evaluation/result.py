@@ -36,8 +36,8 @@ class AttackResult:
     train_mse: float | None  # on the attacker's own images, mean over seeds
     selection_mse: float | None
     steps: int
-    seconds: float  # all seeds, fitting and scoring, in all pieces; a shared prior counts where it was learned
-    peak_memory_mb: float | None  # of the device, or of the process on a CPU
+    seconds: float  # all seeds, fitting and inverting, in all pieces; a shared prior counts where it was learned
+    peak_memory_mb: float | None  # meanwhile, of the device, or of the process on a CPU
     flags: tuple[Flag, ...]
     peak_is_at_most: bool = False  # the peak is that of the process since it began
 
@@ -63,7 +63,7 @@ class InferenceResult:
     chance: float  # the same for an attacker that saw nothing
     ceiling: Interval | None  # the same from the victims' own images; None: not measured
     seconds: float  # of fitting and guessing, or of training the judge and looking
-    peak_memory_mb: float | None
+    peak_memory_mb: float | None  # meanwhile; None: not known, as of a judge that an older version trained
     flags: tuple[Flag, ...] = ()
     peak_is_at_most: bool = False  # the peak is that of the process since it began
 

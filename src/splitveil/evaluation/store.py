@@ -24,6 +24,7 @@ from torch import nn
 from splitveil.attacks import Health, Oracle
 from splitveil.attacks.base import REVISION
 from splitveil.check import RunError
+from splitveil.evaluation.gauge import Spent
 from splitveil.evaluation.result import SCHEMA_VERSION
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.samples import Samples, save_grid
@@ -148,7 +149,7 @@ class Store:
             "right": outcome.mean("right"),
             "health": asdict(outcome.health),
             "seconds": outcome.seconds,
-            "judge_seconds": outcome.judge_seconds,
+            "judging": asdict(outcome.judging),
             "peak_memory_mb": outcome.peak_memory_mb,
             "peak_is_at_most": outcome.peak_is_at_most,
             "samples": outcome.samples is not None,
@@ -190,6 +191,7 @@ def _outcome(words: dict[str, object], arrays: dict[str, torch.Tensor]) -> Outco
         index, mse = arrays["index"].tolist(), arrays["mse"].tolist()
         samples = Samples(tuple(index), tuple(mse), arrays["x"], arrays["x_hat"])
     health = Health(**words["health"])  # type: ignore[arg-type]
-    judging = words.get("judge_seconds", 0.0)  # trials of older versions do not tell
+    older = {"seconds": words.get("judge_seconds", 0.0), "peak_memory_mb": None}  # did not tell more, or not even that
+    judging = Spent(**words.get("judging", older))  # type: ignore[arg-type]
     at_most = words.get("peak_is_at_most", True)  # and had the peak of the process
     return Outcome(scores, health, words["seconds"], words["peak_memory_mb"], samples, judging, at_most)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from splitveil.attacks import Attack, Box, Inference, Need, Recognition, Threat
 from splitveil.check import UsageError, nearest
 
 ONLY = ", only "  # between the name of a suite and what a part of it has
+WITH = ", with "  # between the name of a suite and what is asked beside it
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,10 @@ class Suite:
 
     @property
     def file(self) -> str:
-        """Where its result is kept: a part of a suite does not take the place of the whole."""
-        part = self.name.partition(ONLY)[2]
-        return f"result-{part.replace(', ', '-')}.json" if part else "result.json"
+        """Where its result is kept: a part of a suite, or one with more, does not take the place of the whole."""
+        places = [place for mark in (ONLY, WITH) if (place := self.name.find(mark)) >= 0]
+        more = self.name[min(places) :] if places else ""
+        return f"result{more.replace(ONLY, '-').replace(', ', '-').replace(' ', '-')}.json"
 
     def only(self, attacks: Sequence[str]) -> "Suite":
         """The trials (and inquiries) of these names alone."""
@@ -120,6 +122,10 @@ class Suite:
         if not kept:
             raise UsageError(f"{', '.join(attacks)} paints nothing and is asked beside an attack; pick one too")
         return replace(self, name=f"{self.name}{ONLY}{', '.join(attacks)}", trials=kept, inquiries=asked)
+
+    def asking(self, inquiries: Sequence[Inquiry], *, name: str) -> "Suite":
+        """The same with more inquiries, which `name` stands for in its own name."""
+        return replace(self, name=f"{self.name}{WITH}{name}", inquiries=(*self.inquiries, *inquiries))
 
     def on(self, ground: Ground) -> "Suite":
         """The trials that can be played on this ground."""

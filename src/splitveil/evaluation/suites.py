@@ -33,7 +33,7 @@ from splitveil.attacks import (
     Threat,
     Told,
 )
-from splitveil.check import one_of
+from splitveil.check import UsageError, one_of
 from splitveil.evaluation.suite import Inquiry, Suite, Trial
 from splitveil.fitting import Plan
 
@@ -133,6 +133,22 @@ def releases(counts: Sequence[int], *, is_short: bool) -> Suite:
         for attack in (Ridge(), painter)
     ]
     return Suite("releases", tuple(trials), CHEAP_VICTIMS if is_short else None)
+
+
+def attribute_probes(name: str, classes: Sequence[int], *, n_classes: int) -> tuple[Inquiry, Inquiry]:
+    """Whether the class is among these, asked by an outsider with a linear probe and one with a hidden layer.
+
+    >>> [each.name for each in attribute_probes("animal", (2, 3), n_classes=10)]
+    ['animal-probe-linear (white-box outsider)', 'animal-probe-mlp (white-box outsider)']
+    """
+    strange = [number for number in classes if not 0 <= number < n_classes]
+    if strange:
+        raise UsageError(f"attribute {name!r}: there is no class {strange[0]}; classes are 0 to {n_classes - 1}")
+    if len(set(classes)) in (0, n_classes):
+        raise UsageError(f"attribute {name!r} holds for all classes or none, so there is nothing to read; name some")
+    groups = tuple(int(number in classes) for number in range(n_classes))
+    linear = Probe(groups=groups, attribute=name)
+    return Inquiry(linear, Threat()), Inquiry(replace(linear, hidden=HIDDEN), Threat())
 
 
 SUITES = {"cheap": cheap, "standard": standard, "full": full}

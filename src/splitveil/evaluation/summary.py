@@ -1,16 +1,17 @@
 """From the scores of every victim, attack and seed to one result."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from statistics import fmean
 
 import torch
 
-from splitveil.attacks import Box, Threat
+from splitveil.attacks import Threat
 from splitveil.bounds import Bound
 from splitveil.evaluation import flags
 from splitveil.evaluation.flags import Flag, FlagName
 from splitveil.evaluation.result import AttackResult, Result
+from splitveil.evaluation.rivals import rivals, uses_client
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.suite import Trial
 from splitveil.evaluation.trial import Outcome
@@ -115,26 +116,11 @@ def _flags(each: Played, mse: dict[Trial, Interval], context: Context) -> tuple[
         next((flag for health in healths if (flag := flags.overfitted(health))), None),
         flags.no_better_than_prior(error, context.prior_mse),
         flags.fails_undefended(_undefended_leak(each.trial, context.undefended)),
-        *[flags.black_beats_white(error, mse[black]) for black in _rivals(each.trial, mse)],
+        flags.black_beats_white(error, {black.name: mse[black] for black in rivals(each.trial, mse)}),
         flags.unstable(each.means),
         flags.below_bound(error, context.bounds, releases=threat.releases, label_known=threat.label_known),
     ]
     return tuple(flag for flag in raised if flag is not None)
-
-
-def _rivals(white: Trial, mse: dict[Trial, Interval]) -> list[Trial]:
-    """The same attack under the same threat, but as a black box."""
-    if white.threat.box is not Box.WHITE:
-        return []
-    return [
-        trial
-        for trial in mse
-        if trial.attack == white.attack and trial.threat.box is Box.BLACK and _opened(trial.threat) == white.threat
-    ]
-
-
-def _opened(threat: Threat) -> Threat:
-    return replace(threat, box=Box.WHITE, queries=None)
 
 
 def _undefended_leak(trial: Trial, undefended: Result | None) -> float | None:
@@ -143,14 +129,18 @@ def _undefended_leak(trial: Trial, undefended: Result | None) -> float | None:
 
 
 def _not_checked(played: tuple[Played, ...], context: Context) -> tuple[str, ...]:
-    trials = {each.trial: Interval(0, 0, 0) for each in played}
+    trials = [each.trial for each in played]
     judged = {
         FlagName.FAILS_UNDEFENDED: any(_undefended_leak(t, context.undefended) is not None for t in trials),
-        FlagName.BLACK_BEATS_WHITE: any(_rivals(trial, trials) for trial in trials),
+        FlagName.BLACK_BEATS_WHITE: any(rivals(trial, trials) for trial in trials),
         FlagName.UNSTABLE: len(context.seeds) > 1,
         FlagName.BELOW_BOUND: any(_judges(bound, trial.threat) for bound in context.bounds for trial in trials),
     }
-    return tuple(str(name) for name, was_judged in judged.items() if not was_judged)
+    missing = [str(name) for name, was_judged in judged.items() if not was_judged]
+    alone = [trial.name for trial in trials if uses_client(trial) and not rivals(trial, trials)]
+    if judged[FlagName.BLACK_BEATS_WHITE] and alone:  # others were checked
+        missing.append(f"{FlagName.BLACK_BEATS_WHITE} ({', '.join(alone)})")
+    return tuple(missing)
 
 
 def _judges(bound: Bound, threat: Threat) -> bool:

@@ -1,6 +1,5 @@
 """One attack, one threat model, one seed: fit, invert, score."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import torch
 from torch import nn
 
 from splitveil.attacks import Health, Knowledge, Oracle, Watch, grant
-from splitveil.evaluation.gauge import Gauge
+from splitveil.evaluation.gauge import NOTHING, Gauge, Spent
 from splitveil.evaluation.judges import Judges
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.samples import Samples, choose, to_pixels
@@ -26,7 +25,7 @@ class Outcome:
     seconds: float
     peak_memory_mb: float | None
     samples: Samples | None
-    judge_seconds: float = 0.0  # beside `seconds`: training who looked at the reconstructions, and looking
+    judging: Spent = NOTHING  # beside it: training who looked at the reconstructions, and looking
     peak_is_at_most: bool = False  # it is that of the process since it began
 
     def mean(self, metric: str) -> float | None:
@@ -50,25 +49,23 @@ def run_trial(
     trial: Trial, scene: Scene, *, seed: int, watch: Watch | None = None, state: Path | None = None
 ) -> Outcome:
     """Fit the attack on what its threat model grants, then invert and score every victim."""
-    trained = 0.0 if scene.judges is None else scene.judges.prepare(insider=trial.threat.insider, watch=watch)
-    scores, painted, looking = [], [], 0.0
+    judging = NOTHING if scene.judges is None else scene.judges.prepare(insider=trial.threat.insider, watch=watch)
+    scores, painted = [], []
     with Gauge(scene.roles.auxiliary.device, state) as gauge:
         inverter = trial.attack.fit(_known(trial, scene, seed), seed=seed, watch=gauge.watched(watch), state=state)
         for rows in scene.victims.chunks(trial.threat.releases):
             x_hat = inverter(scene.victims.observe(rows, trial.threat, seed=seed))
-            scores.append(scene.victims.score(rows, x_hat))
-            painted.append(to_pixels(x_hat))
+            with gauge.aside():
+                scores.append(scene.victims.score(rows, x_hat))
+                painted.append(to_pixels(x_hat))
             if scene.judges is not None:
-                looked = time.monotonic()
-                with gauge.aside():
+                with gauge.aside() as looking:
                     scores[-1] |= scene.victims.judge(rows, x_hat, trial.threat, scene.judges)
-                looking += time.monotonic() - looked
+                    judging += looking.read()
         spent = gauge.read()
     joined = {name: torch.cat([part[name] for part in scores]) for name in scores[0]}
     samples = _samples(scene.victims, joined["mse"], torch.cat(painted)) if scene.keep_samples else None
-    return Outcome(
-        joined, inverter.health, spent.seconds, spent.peak_memory_mb, samples, trained + looking, spent.is_at_most
-    )
+    return Outcome(joined, inverter.health, spent.seconds, spent.peak_memory_mb, samples, judging, spent.is_at_most)
 
 
 def run_inquiry(
