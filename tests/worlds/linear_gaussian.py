@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from splitveil.attacks import Seen
 from splitveil.data import ImageSet, Part
 from splitveil.mechanisms import Gaussian, Identity
-from splitveil.randomness import derive, stream
+from splitveil.randomness import stream
 from splitveil.split import Client
 
 
@@ -82,17 +82,23 @@ def white(like: Tensor) -> Tensor:
     return (like.mean(0) + like.std(0) * normal).clamp(0, 1)
 
 
-def any_world(number: int, *key: str) -> LinearGaussian:
-    """A world that nobody has picked: size, number of features, weights and noise are drawn."""
-    side, features, loudness = torch.rand(3, generator=stream(number, "any world", *key)).tolist()
-    size = {"side": 11 + int(3 * side), "features": 1 + int(60 * features)}  # 11: what SSIM's window needs
-    return world(**size, noise_std=0.02 * 50**loudness, seed=derive(number, "any world", *key))
+def world(
+    *,
+    side: int = 8,
+    features: int = 16,
+    noise_std: float = 0.1,
+    length: float = 2.0,
+    channels: int = 1,
+    seed: int = 0,
+) -> LinearGaussian:
+    """Smooth random images, seen through random weights.
 
-
-def world(*, side: int = 8, features: int = 16, noise_std: float = 0.1, seed: int = 0) -> LinearGaussian:
-    """Smooth random images (correlation falls off over two pixels), seen through random weights."""
+    The correlation of two pixels falls off over `length`; between channels half of it is left.
+    """
     place = torch.cartesian_prod(torch.arange(side), torch.arange(side)).double()
-    covariance = 0.11**2 * torch.exp(-torch.cdist(place, place) / 2) + 1e-4 * torch.eye(side**2)
-    matrix = torch.randn(features, side**2, generator=stream(seed, "matrix"), dtype=torch.float64) / side
-    mean = torch.full((side**2,), 0.5, dtype=torch.float64)
-    return LinearGaussian(mean, covariance, matrix, noise_std, (1, side, side))
+    between = 0.5 + 0.5 * torch.eye(channels, dtype=torch.float64)
+    n = channels * side**2
+    covariance = 0.11**2 * torch.kron(between, torch.exp(-torch.cdist(place, place) / length)) + 1e-4 * torch.eye(n)
+    matrix = torch.randn(features, n, generator=stream(seed, "matrix"), dtype=torch.float64) / n**0.5
+    mean = torch.full((n,), 0.5, dtype=torch.float64)
+    return LinearGaussian(mean, covariance, matrix, noise_std, (channels, side, side))

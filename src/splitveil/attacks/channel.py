@@ -6,8 +6,17 @@ f is the encoder in eval mode. m_k is the mechanism with its additive noise left
 else random in it drawn for the k-th time, the same for all inputs. Without such a part one m says it all and the sum
 over releases is T ‖m(f(x)) − z̄‖² / 2s². With dropout a coordinate that arrived as 0 is explained by a draw that dropped
 it, so it does not pull x anywhere: the mean stands inside the logarithm.
+
+That is for normal noise. Of Laplace noise no mean says it all: each release counts, and outliers pull no harder than
+others do,
+
+    misfit(x) = Σ_t Σ_i |m(f(x))_i − z_sent_ti| / b        rounded within 0.05 b of 0, where it has no slope
+
+and with dropout −|…|/b stands in the exponent. Variance from elsewhere, another part of a chain or `more`, is convolved
+with it (`laplace.py`). What is common to T releases counts T-fold in each: for normal noise that is the same thing.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from splitveil.attacks.laplace import laplace_scale, surprise
 from splitveil.attacks.oracle import Releases
 from splitveil.mechanisms import Chain, Gaussian, Laplace, Mechanism, Noise
 from splitveil.randomness import NoiseSource, SeededSource
@@ -35,13 +45,26 @@ class Heard:
 
     z_sent: Releases
     count: int  # releases that each of them stands for
+    repeated: Tensor | None = None  # inputs, each as often as wanted: many releases are not copied for that
 
     def rows(self, rows: slice | Tensor) -> "Heard":
         """The same for some of the inputs."""
+        if self.repeated is not None:
+            return Heard(self.z_sent, self.count, self.repeated[rows])
+        if isinstance(rows, Tensor) and len(self.z_sent) > 1:
+            return Heard(self.z_sent, self.count, rows)
         return Heard(self.z_sent[:, rows], self.count)
 
+    def whole(self) -> Releases:
+        """All that was heard, repeated."""
+        return self.z_sent if self.repeated is None else self.z_sent[:, self.repeated]
+
+    def each(self) -> Iterator[Features]:
+        """One after another, the same."""
+        return (z if self.repeated is None else z[self.repeated] for z in self.z_sent)
+
     def __len__(self) -> int:
-        return self.z_sent.shape[1]
+        return self.z_sent.shape[1] if self.repeated is None else len(self.repeated)
 
 
 @dataclass(frozen=True)
@@ -52,17 +75,20 @@ class Channel:
     variance: float  # s²
     draws: int = 1  # of what is random beside additive noise
     seed: int = 0
+    scale: float = 0.0  # b of the Laplace noise that s² holds; 0: all of s² is normal
 
     def hear(self, z_sent: Releases) -> Heard:
         """What `misfit` compares with."""
-        if is_scattered(self.client.mechanism):
+        if self.scale or is_scattered(self.client.mechanism):
             return Heard(z_sent, 1)
         return Heard(z_sent.mean(0, keepdim=True), len(z_sent))
 
     def n_held(self, z_sent: Releases) -> int:
         """Numbers held at once for one image's misfit, about; the encoder's own are beside these."""
         each = z_sent[0, 0].numel()
-        return COPIES * each * (self.draws * len(z_sent) if is_scattered(self.client.mechanism) else 1)
+        if is_scattered(self.client.mechanism):
+            return COPIES * each * self.draws * len(z_sent)
+        return each * (2 * COPIES + len(z_sent)) if self.scale else COPIES * each
 
     def encode(self, x: Images) -> Features:
         """f(x) as deployed: eval mode, its own precision. Gradients pass to x."""
@@ -81,14 +107,32 @@ class Channel:
         """−log likelihood of each image; `more` is variance beside s², per feature or for all."""
         z, variance = self.encode(x), self.variance / heard.count + more
         if not is_scattered(self.client.mechanism):
+            if self.scale:
+                return self._laplace_misfit(self._send(z, ()), heard, more)
             return ((self._send(z, ()) - heard.z_sent[0]).square() / (2 * variance)).flatten(1).sum(1)
         source = SeededSource(self.seed, "mechanism", step)
         drawn = draw_scatter(self.client.mechanism, (self.draws, *z.shape[1:]), source, device=z.device)
         sent = torch.stack([self._send(z, tuple(part[k : k + 1] for part in drawn)) for k in range(self.draws)])
-        fits = -(sent[:, None] - heard.z_sent).square() / (2 * variance)  # draw, release, batch, features
+        gap = sent[:, None] - heard.whole()  # draw, release, batch, features
+        if self.scale:
+            fits = -_with_slope(gap, *surprise(gap, self.scale, self._beside(len(heard.z_sent), more)))
+        else:
+            fits = -gap.square() / (2 * variance)
         if not self.client.mechanism.noise_std:  # what was dropped arrives as exactly 0, and nothing else does
-            fits = fits.masked_fill((sent[:, None] == 0) != (heard.z_sent == 0), IMPOSSIBLE)
+            fits = fits.masked_fill((sent[:, None] == 0) != (heard.whole() == 0), IMPOSSIBLE)
         return -fits.logsumexp(0).transpose(0, 1).flatten(1).sum(1)
+
+    def _laplace_misfit(self, sent: Features, heard: Heard, more: Tensor | float) -> Misfit:
+        """Release by release, each forgotten as soon as it is counted: as much is held for 64 of them as for one."""
+        total, slope = torch.zeros_like(sent), torch.zeros_like(sent)
+        for z_sent in heard.each():
+            value, rise = surprise(sent.detach() - z_sent, self.scale, self._beside(len(heard.z_sent), more))
+            total, slope = total + value, slope + rise
+        return _with_slope(sent, total, slope).flatten(1).sum(1)
+
+    def _beside(self, releases: int, more: Tensor | float) -> Tensor | float:
+        """Variance beside the Laplace noise, in each release."""
+        return releases * more + max(self.variance - 2 * self.scale**2, 0.0)
 
     def _send(self, z: Features, drawn: Noise) -> Features:
         noise = drawn or draw_scatter(self.client.mechanism, (1, *z.shape[1:]), _Silence(), device=z.device)
@@ -103,7 +147,8 @@ def channel_of(client: Client, z_sent: Releases, *, loss: Loss, draws: int, seed
     std = z_sent[0].std(0).square().mean().sqrt().item()
     known = client.mechanism.noise_std or EXACT * std
     unit = known if loss == "likelihood" else std
-    return Channel(client, max(unit, torch.finfo(torch.float32).tiny ** 0.5) ** 2, draws, seed)
+    scale = laplace_scale(client.mechanism) if loss == "likelihood" else 0.0
+    return Channel(client, max(unit, torch.finfo(torch.float32).tiny ** 0.5) ** 2, draws, seed, scale)
 
 
 def is_scattered(mechanism: Mechanism) -> bool:
@@ -123,6 +168,11 @@ def draw_scatter(mechanism: Mechanism, shape: tuple[int, ...], source: NoiseSour
         return tuple(part for each in mechanism for part in draw_scatter(each, shape, source, device=device))
     drawn = mechanism.draw(shape, source, device=device)
     return tuple(map(torch.zeros_like, drawn)) if isinstance(mechanism, Gaussian | Laplace) else drawn
+
+
+def _with_slope(at: Tensor, value: Tensor, slope: Tensor) -> Tensor:
+    """`value`, whose gradient to `at` is `slope`."""
+    return value + slope * (at - at.detach())
 
 
 class _Silence(NoiseSource):

@@ -5,7 +5,8 @@
 
 The gradient passes through D. p is a decoder's picture, where there is one, and v the variance of its errors: then the
 samples begin near it, at half of the images' spread. e_t and ẽ_t are how far f(D(x + σ_t n)) lies from f(x) and D(x +
-σ_t n) from x, measured on the attacker's own images: what is only a guess is trusted only that far.
+σ_t n) from x, measured on the attacker's own images: what is only a guess is trusted only that far. Under Laplace noise
+its density, convolved with N(0, e_t), stands for N(z_sent; …) (`channel.py`).
 """
 
 import math
