@@ -227,8 +227,7 @@ class _Run:
 
     def check(self, score: Score) -> Check:
         """Read the loss, score the shadow, keep it if it is the best, and see whether the score is flat."""
-        since = self.step_count - (self.checks[-1].step if self.checks else 0)
-        train_loss = self.total.item() / since
+        train_loss = self.total.item() / (self.step_count - (self.checks[-1].step if self.checks else 0))
         self.total.zero_()
         value = self._score_shadow(score)
         if not (math.isfinite(train_loss) and math.isfinite(value)):
@@ -271,8 +270,8 @@ class _Run:
         """Write the state, at most every SAVE_EVERY seconds unless `now`; a killed write leaves the last one."""
         if path is None or (not now and time.monotonic() - self.saved < SAVE_EVERY):
             return
-        facts = {name: getattr(self, name) for name in ("step_count", "cool_from", "cool_steps", "stopped", "seconds")}
-        facts |= {"checks": [asdict(check) for check in self.checks]}
+        names = ("step_count", "cool_from", "cool_steps", "stopped", "seconds")
+        facts = {name: getattr(self, name) for name in names} | {"checks": [asdict(check) for check in self.checks]}
         write_tensors(path, self._tensors(), {"fit": json.dumps(facts)})
         self.saved = time.monotonic()
 

@@ -278,7 +278,16 @@ def test_whoever_watches_can_end_it_among_the_victims_and_it_goes_on_there(tmp_p
     assert len(checks) - fitted == 6
 
 
-@pytest.mark.parametrize(("settings", "message"), [({"width": 6}, "multiple of 4"), ({"churn": 1.5}, "churn")])
+def test_fewer_are_sampled_at_once_where_the_channel_holds_more():
+    channel = sampler(WORLD).channel
+    assert sampler(WORLD).inputs_at_once(2) == sampling.PIXELS["cpu"] // (64 * 2)
+    assert sampler(WORLD).inputs_at_once(2, sampling.HELD // 10) == 5
+    assert sampler(WORLD).inputs_at_once(2, channel.n_held(torch.zeros(1, 3, 16))) == sampling.PIXELS["cpu"] // (64 * 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"), [({"width": 6}, "multiple of 4"), ({"churn": 1.5}, "churn"), ({"steps": 1}, "steps")]
+)
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         DiffusionAttack(**settings)

@@ -342,6 +342,24 @@ def test_fewer_are_searched_at_once_where_each_takes_more_memory(monkeypatch):
     assert at_once(pixels, plain, 32) == 1
 
 
+@pytest.mark.parametrize("prior", ["gaussian", "tv"])
+def test_candidates_are_tried_on_as_many_images_at_once_as_memory_allows(prior, monkeypatch):
+    attack = OptimizationAttack(prior=prior, steps=6, n_tuned=16)
+    whole = attack.fit(held(WORLD), seed=0).health
+    begun, run = [], Descent.run
+    monkeypatch.setattr(refinement, "CHUNK", {"cpu": 12})
+    monkeypatch.setattr(
+        Descent,
+        "run",
+        lambda self, start, base, *more, **options: begun.append(len(base)) or run(self, start, base, *more, **options),
+    )
+    pieces = attack.fit(held(WORLD), seed=0).health
+    assert len(begun) > 1
+    assert max(begun) <= 12
+    assert pieces.chosen == whole.chosen
+    assert pieces.selection_mse == pytest.approx(whole.selection_mse, rel=1e-4)
+
+
 @pytest.mark.parametrize(("side", "width"), [(16, 8), (33, 16), (32, 24)])
 def test_what_a_network_s_slope_holds_is_counted(side, width):
     """All that autograd keeps, and less than as much again for the way back."""

@@ -267,3 +267,8 @@ def test_without_batch_norms_the_weight_of_statistics_changes_nothing(split):
 def test_a_negative_weight_is_refused():
     with pytest.raises(UsageError, match="statistics"):
         ShadowAttack(head=True, statistics=-1.0)
+
+
+def test_its_decoder_hears_nothing_that_a_shadow_has_not():
+    with pytest.raises(UsageError, match="told nothing, got told='label'"):
+        ShadowAttack(decoder=DecoderAttack("conv", told="label"))

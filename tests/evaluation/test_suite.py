@@ -155,6 +155,11 @@ def test_without_the_server_s_head_nobody_holds_it():
     assert not any(trial.threat.head_known for trial in full().on(replace(FULL, has_head=False)).trials)
 
 
+def test_a_label_helps_only_who_has_learned_what_it_means():
+    played = full().on(replace(FULL, has_own_labels=False)).trials
+    assert {trial.threat.insider for trial in played if trial.threat.label_known} == {True}
+
+
 def test_probes_need_labels_of_the_attacker_s_own():
     assert {each.threat.insider for each in full().on(replace(FULL, has_own_labels=False)).inquiries} == {True}
     without = full().on(replace(FULL, has_labels=False))

@@ -165,10 +165,11 @@ def _obstacle(trial: Trial | Inquiry, ground: Ground) -> str | None:
     is_blind = threat.box is Box.QUERY_FREE
     has_labels, has_own = ground.has_labels, ground.has_labels and ground.has_own_labels
     needs_client = isinstance(trial, Trial) and Need.CLIENT in trial.attack.needs
-    unanswered = isinstance(trial, Inquiry) and not (has_own or (has_labels and threat.insider))
+    needs_labels = threat.label_known or isinstance(trial, Inquiry)
     obstacles = {
         "needs the private training images": threat.insider and not ground.has_private,
-        "needs labels": (threat.label_known and not has_labels) or (is_blind and not has_own) or unanswered,
+        "needs labels": (needs_labels and not (has_labels if threat.insider else has_own))
+        or (is_blind and not has_own),
         "nothing is random, so releases are alike": threat.releases > 1 and not ground.is_random,
         "needs the server's head": threat.head_known and not ground.has_head,
         "needs the client's architecture": is_blind and not ground.has_client,
