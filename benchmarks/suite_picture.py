@@ -147,7 +147,7 @@ def draw() -> None:
         ax.axvline(prior, color="gray", lw=0.8, ls=":")
         ax.set(yticks=range(len(group)), yticklabels=[name.removesuffix(" ¹") for name in group.values()], xscale="log")
         ax.set_title(title, fontsize=10, loc="left")
-        ax.invert_yaxis()
+        ax.set_ylim(len(group) - 0.4, -0.6)
         ax.tick_params(labelsize=8)
         ax.grid(axis="both", color="#dddddd", lw=0.5)
     top = axes[0].get_xaxis_transform()
