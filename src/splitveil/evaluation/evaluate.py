@@ -17,7 +17,7 @@ from splitveil.bounds import Bound
 from splitveil.check import UsageError
 from splitveil.data import ImageSet
 from splitveil.evaluation.inferences import asked, judged
-from splitveil.evaluation.play import Outcomes, Progress, Told, play
+from splitveil.evaluation.play import Outcomes, Progress, Reporter, play
 from splitveil.evaluation.result import InferenceResult, Result
 from splitveil.evaluation.roles import Roles, mean_image
 from splitveil.evaluation.stage import set_stage
@@ -61,7 +61,7 @@ def evaluate(
     """
     if not seeds or len(set(seeds)) != len(seeds):
         raise UsageError(f"seeds must be different numbers, at least one, got {list(seeds)}")
-    tell = Told(progress, time_budget)
+    tell = Reporter(progress, time_budget)
     stage = set_stage(client, suite, data, out=out, keep_samples=keep_samples, head=head, client_name=client_name)
     suite, scene = stage.suite, stage.scene
     with pausing(tell.pause):

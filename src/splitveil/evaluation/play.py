@@ -56,7 +56,7 @@ Outcomes = dict[Trial | Inquiry, tuple[Outcome, ...]]
 
 
 @final
-class Told:
+class Reporter:
     """Passes updates on, and ends the evaluation when its time is up."""
 
     def __init__(self, progress: Progress | None, time_budget: float | None) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 
 from splitveil.check import RunError, UsageError
 from splitveil.data import ImageSet
-from splitveil.evaluation.play import Progress, Told, Update, play_claimed, standing
+from splitveil.evaluation.play import Progress, Reporter, Update, play_claimed, standing
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.stage import Stage, set_stage
 from splitveil.evaluation.suite import Inquiry, Suite, Trial
@@ -78,7 +78,7 @@ def take_part(
     The words are those of `evaluate`, and give the same trials; a function whose answers are random needs a
     `client_name`. What comes back tells how many of all are finished.
     """
-    stage, tell = _stage(client, suite, data, out, head, client_name), Told(progress, time_budget)
+    stage, tell = _stage(client, suite, data, out, head, client_name), Reporter(progress, time_budget)
     with pausing(tell.pause):
         play_claimed(stage.suite, stage.scene, stage.store, seeds, tell, Claims(out))
     return lambda: standing(stage.suite, stage.store, seeds)
@@ -100,7 +100,7 @@ def prepare(
 
     It ends as `evaluate` does when its time is up, and goes on where it stopped; where all is finished it is done.
     """
-    tell = Told(progress, time_budget)
+    tell = Reporter(progress, time_budget)
     stage = _stage(client, suite, data, out, head, client_name)
     begun = Update(*standing(stage.suite, stage.store, seeds), JUDGES, seeds[0])
     if stage.scene.judges is None or begun.index == begun.total:
