@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -16,15 +15,9 @@ from splitveil.cli.probes import read_probes, with_probes
 from splitveil.cli.runs import open_run
 from splitveil.evaluation import Result, Suite, cheap, suites
 from splitveil.fitting import Plan
-from worlds.finished_runs import make_runs
+from worlds.finished_runs import Said, make_runs
 
 QUICK = Plan(steps=6, check_every=3)
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -19,13 +19,7 @@ from splitveil.cli.releases import read_counts
 from splitveil.data import ImageSet
 from splitveil.evaluation import Suite, play, suites
 from splitveil.evaluation.trial import Outcome
-from worlds.finished_runs import make_runs
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
+from worlds.finished_runs import Said, make_runs
 
 
 @pytest.fixture(scope="module")

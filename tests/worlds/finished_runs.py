@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -9,6 +10,14 @@ import pytest
 from splitveil.cli.main import run
 
 MECHANISMS = {"noisy": "[{name: gaussian, std: 0.05}]", "silent": "[]"}
+
+
+class Said(NamedTuple):
+    """What a command ended with."""
+
+    code: int
+    out: str
+    err: str
 
 
 def make_runs(root: Path, mechanisms: Mapping[str, str] = MECHANISMS) -> None:
