@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -184,14 +183,12 @@ def test_the_bar_says_how_many_are_finished_while_the_last_ones_are_at_work(
 
 @pytest.mark.slow
 def test_helpers_go_when_their_leader_is_killed(runs: Path) -> None:
-    leader = subprocess.Popen([*ATTACK, "--queries", "1,4,16,64", "--workers", "3", "-q"], cwd=runs)
-    try:
-        helpers = _wait_for(lambda: _helpers_of(leader.pid), n=2)
-        leader.send_signal(signal.SIGKILL)
-        leader.wait()
-        _wait_for(lambda: [pid for pid in helpers if not _is_alive(pid)], n=2)
-    finally:
-        leader.kill()
+    with subprocess.Popen([*ATTACK, "--queries", "1,4,16,64", "--workers", "3", "-q"], cwd=runs) as leader:
+        try:
+            helpers = _wait_for(lambda: _helpers_of(leader.pid), n=2)
+        finally:
+            leader.kill()
+    _wait_for(lambda: [pid for pid in helpers if not _is_alive(pid)], n=2)
 
 
 def _errors(folder: Path) -> dict[str, float]:

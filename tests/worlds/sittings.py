@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from splitveil.training.checkpoint import NAME, PREVIOUS
+from splitveil.training.checkpoint import NAME, PREVIOUS, SCRATCH
 
 RUN = "run"
 RESUME = ("train", f"--resume={RUN}", "-q")
 UNTOLD = ("seconds", "commit")  # what may differ between two runs that are the same
-MOMENTS = ("start", "run", "write")  # in the first second; up to a second after an epoch; while a file is written
+MOMENTS = ("start", "run", "write")  # within the pause; within a pause after an epoch; while a file is written
+PAUSE = 0.5  # seconds
 POLL = 0.002  # seconds
 
 
@@ -75,9 +76,18 @@ class Sitting:
         self._process.kill()
         assert self.is_over(60)
 
+    def __enter__(self) -> "Sitting":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing runs on when a test fails."""
+        if not self.is_over():
+            self.kill()
+
     def end(self, within: float = 120) -> tuple[int, str]:
         """Wait for the end: exit code and words."""
-        assert self.is_over(within), "the run does not end"
+        with self:
+            assert self.is_over(within), f"the run does not end:\n{self._log.read_text()}"
         is_cold = isinstance(self._process, subprocess.Popen)
         code = self._process.returncode if is_cold else self._process.exitcode
         return int(code), self._log.read_text()
@@ -157,17 +167,17 @@ def kill_and_resume(start: Start, arguments: Sequence[str], folder: Path, *, kil
     rng, run, seen = random.Random(seed), folder / RUN, list[Kill]()
     while len(seen) < kills:
         began = time.monotonic()
-        sitting = start(RESUME if (run / "config.yaml").exists() else arguments, folder)
         moment = rng.choices(MOMENTS, weights=(1, 3, 2))[0]
-        if moment != "start":
-            sitting.wait_for_an_epoch(run)
-        if moment == "write":
-            sitting.wait_for_a_write(run)
-        elif sitting.is_over(rng.uniform(0, 1.0)):
-            code, said = sitting.end()
-            assert code == 0, said
-            return seen
-        sitting.kill()
+        with start(RESUME if (run / "config.yaml").exists() else arguments, folder) as sitting:
+            if moment != "start":
+                sitting.wait_for_an_epoch(run)
+            if moment == "write":
+                sitting.wait_for_a_write(run)
+            elif sitting.is_over(rng.uniform(0, PAUSE)):
+                code, said = sitting.end()
+                assert code == 0, said
+                return seen
+            sitting.kill()
         seen.append(Kill(moment, time.monotonic() - began, epochs_kept(run), half_written(run)))
     return seen
 
@@ -185,8 +195,11 @@ def epochs_kept(run: Path) -> int:
 
 
 def half_written(run: Path) -> tuple[str, ...]:
-    """Files that a kill cut short."""
-    return tuple(sorted(path.name for path in run.glob(".writing/*"))) if run.exists() else ()
+    """Files being written now; after a kill, those it cut short."""
+    try:
+        return tuple(sorted(os.listdir(run / SCRATCH)))
+    except FileNotFoundError:  # nothing is: the folder is there no longer than a file is written
+        return ()
 
 
 def differences(one: Path, other: Path) -> list[str]:
