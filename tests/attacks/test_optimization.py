@@ -195,6 +195,19 @@ def test_the_misfit_of_a_scattered_mechanism_averages_likelihoods_over_its_draws
     torch.testing.assert_close(channel.misfit(x, channel.hear(z_sent))[0], wanted, atol=0.3, rtol=0)
 
 
+def test_doubt_common_to_all_releases_counts_once_also_where_each_release_counts():
+    """With dropout that drops nothing, the releases say what their mean does, whose variance is s²/T + e."""
+    z_sent = oracle_of(WORLD.client()).release(WORLD.part(5, 1).images(), source=SeededSource(0), releases=9)
+    slopes = []
+    for mechanism in (Gaussian(std=0.2), Chain([Dropout(rate=1e-9), Gaussian(std=0.2)])):
+        channel = Channel(Client(Matrix(WORLD.matrix), mechanism), 0.2**2)
+        x = WORLD.part(5, 0).images().requires_grad_()
+        misfit = channel.misfit(x, channel.hear(z_sent), more=0.3)
+        slopes.append(torch.autograd.grad(misfit.sum(), x)[0])
+    assert slopes[0].abs().max() > 0.1
+    torch.testing.assert_close(*slopes, rtol=1e-4, atol=1e-5)
+
+
 def test_what_is_random_beside_additive_noise():
     assert [is_scattered(m) for m in (Identity(), Gaussian(std=1.0), Dropout(rate=0.1), TopK(keep=2))] == [
         False,

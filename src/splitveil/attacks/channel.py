@@ -13,7 +13,8 @@ others do,
     misfit(x) = Σ_t Σ_i |m(f(x))_i − z_sent_ti| / b        rounded within 0.05 b of 0, where it has no slope
 
 and with dropout −|…|/b stands in the exponent. Variance from elsewhere, another part of a chain or `more`, is convolved
-with it (`laplace.py`). What is common to T releases counts T-fold in each: for normal noise that is the same thing.
+with it (`laplace.py`). `more` is common to T releases, and where each of them counts it counts T-fold in each: for
+normal noise that is what it does to their mean.
 """
 
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ class Channel:
 
     def misfit(self, x: Images, heard: Heard, *, step: int = 0, more: Tensor | float = 0.0) -> Misfit:
         """−log likelihood of each image; `more` is variance beside s², per feature or for all."""
-        z, variance = self.encode(x), self.variance / heard.count + more
+        z, variance = self.encode(x), self.variance / heard.count + len(heard.z_sent) * more
         if not is_scattered(self.client.mechanism):
             if self.scale:
                 return self._laplace_misfit(self._send(z, ()), heard, more)
