@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import yaml
 
 from splitveil.check import UsageError
 from splitveil.cli.config import read_config
-from splitveil.cli.runs import PROBE, new_directory, open_run, read_run_config, write_environment
+from splitveil.cli.runs import PROBE, new_directory, open_run, read_run_config, system, write_environment
 from splitveil.cli.train import carry_out, prepare
 from splitveil.training.checkpoint import SCRATCH
 from worlds.finished_runs import make_runs
@@ -41,6 +42,23 @@ def test_a_run_that_goes_on_elsewhere_keeps_where_it_began() -> None:
     Path("env.json").write_text('{"torch": "of old"}')
     write_environment(Path())
     assert json.loads(Path("env.json").read_text()) == {"torch": "of old"}
+
+
+@pytest.mark.parametrize(
+    ("release", "library", "wanted"),
+    [
+        ("6.1.0-27-cloud-amd64", ("glibc", "2.36"), "Linux-6.1-x86_64-with-glibc2.36"),
+        ("6.18.44-someone-v7", ("", ""), "Linux-6.18-x86_64"),
+        ("somebody's own", ("", ""), "Linux-x86_64"),
+    ],
+)
+def test_a_system_is_named_without_the_tag_of_its_builder(
+    release: str, library: tuple[str, str], wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"system": "Linux", "release": release, "machine": "x86_64", "libc_ver": library}
+    for name, fact in facts.items():
+        monkeypatch.setattr(platform, name, lambda fact=fact: fact)
+    assert system() == wanted
 
 
 def test_a_result_has_the_notes_of_its_images_and_weights_are_as_readable_as_the_run() -> None:

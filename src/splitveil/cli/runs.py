@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -195,11 +196,19 @@ def environment() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "torch": torch.__version__,
         "numpy": numpy.__version__,
-        "platform": platform.platform(),
+        "platform": system(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
     }
+
+
+def system() -> str:
+    """System, its release, machine and C library; what comes after a release's number (a builder's tag) is left out."""
+    release = re.match(r"\d+(\.\d+)?", platform.release())
+    names = [platform.system(), release.group() if release else "", platform.machine()]
+    library = "".join(platform.libc_ver())
+    return "-".join(filter(None, names)) + (f"-with-{library}" if library else "")
 
 
 def commit() -> str | None:
