@@ -5,7 +5,8 @@
 
 d = d_v = 64, degree 2. Rivals on the CPU: softmax(βKq)V in three calls ("exact") and torch's
 scaled_dot_product_attention ("fused"); on a GPU the latter in float32, float16 and bfloat16. Private
-answers come with their standard errors and flags in every timing.
+answers come with their standard errors and flags in every timing. Every try is kept under "tries"; on a GPU
+private answers are a captured graph, once without it for comparison, and rivals are called as they are.
 """
 
 import argparse
@@ -22,18 +23,27 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from splitveil.cli.runs import environment
 from splitveil.private_attention import Bounds, DPTreeCrossAttention, PolynomialFeatures, PrivacySpec, PrivateKV
 
 D, BETA, PART = 64, 2.0, 50_000
+SMALL, LARGE = 1_000, 1_000_000  # rows of the two private memories
 ROUNDS = 9  # each round times everything once, so that a busy moment hits all alike
-TARGETS = {
-    "flat": 1.1,
+WANTED = {
+    "private: n = 1e6 over n = 1e3": 1.1,
     "batch 1, n = 1e6": 1000,
     "batch 64, n = 1e6": 500,
     "batch 1, n = 1e5": 40,
     "build rows/s": 50_000,
 }
 ROOT = Path(__file__).parent.parent
+
+
+def power(n: int) -> str:
+    """A power of ten as the labels have it."""
+    text = f"1e{len(str(n)) - 1}"
+    assert float(text) == n, f"{n} is no power of ten"
+    return text
 
 
 def unit_rows(n: int, seed: int, device: str = "cpu") -> Tensor:
@@ -56,6 +66,11 @@ def build(n: int, *, device: str = "cpu") -> tuple[PrivateKV, float, float]:
     return builder.release(), n / spent, n / busy
 
 
+def memories(sizes: tuple[int, ...], *, device: str) -> dict[str, PrivateKV]:
+    """Memories by the number of rows they were built of."""
+    return {power(n): build(n, device=device)[0] for n in sizes}
+
+
 def seconds(call: Callable[[], Any], repeats: int, *, device: str) -> float:
     """On the CPU the process's own seconds: with one thread, the time taken less what others took of the core."""
     clock = time.process_time if device == "cpu" else time.perf_counter
@@ -67,14 +82,18 @@ def seconds(call: Callable[[], Any], repeats: int, *, device: str) -> float:
     return (clock() - start) / repeats
 
 
-def race(runners: dict[str, tuple[Callable[[], Any], int]], *, device: str) -> dict[str, float]:
-    """Median seconds of each runner over rounds in which all take turns."""
+def race(runners: dict[str, tuple[Callable[[], Any], int]], *, device: str) -> dict[str, list[float]]:
+    """Seconds of each runner in every round; in a round all take turns."""
     for call, _ in runners.values():
         seconds(call, 2, device=device)
     rounds: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(ROUNDS):
         for name, (call, repeats) in runners.items():
             rounds[name].append(seconds(call, repeats, device=device))
+    return rounds
+
+
+def medians(rounds: dict[str, list[float]]) -> dict[str, float]:
     return {name: statistics.median(times) for name, times in rounds.items()}
 
 
@@ -90,32 +109,38 @@ def fused(q: Tensor, rows: Tensor) -> Callable[[], Tensor]:
 @torch.no_grad()
 def on_cpu() -> dict[str, Any]:
     torch.set_num_threads(1)
-    small, one_thread = build(1_000)[0], statistics.median(build(50_000)[2] for _ in range(3))
+    tries = {"build rows a second of one core": [build(50_000)[2] for _ in range(3)]}
     torch.set_num_threads(2)
-    two_threads = max(build(20_000)[1] for _ in range(20))  # wall-clock: the least disturbed of twenty
+    tries["build rows/s on two threads, wall-clock"] = [build(20_000)[1] for _ in range(20)]
     torch.set_num_threads(1)
+    small = memories((SMALL,), device="cpu")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    large = build(1_000_000)[0]
+    large = memories((LARGE,), device="cpu")
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    single, batch = unit_rows(1, 1)[0], unit_rows(64, 2)
-    calls: dict[str, tuple[Callable[[], Any], int]] = {
-        "private, n = 1e3, batch 1": (lambda: small.attend(single), 2000),
-        "private, n = 1e6, batch 1": (lambda: large.attend(single), 2000),
-        "private, n = 1e6, batch 64": (lambda: large.attend(batch), 50),
+    rounds = race(cpu_calls(small | large), device="cpu")
+    return {
+        "seconds": medians(rounds),
+        "build, medians": medians(tries),
+        f"memory grown while building {power(LARGE)} rows, MiB": grown,
+        "tree": tree_scaling(),
+        "tries": rounds | tries,
     }
-    for n, name in ((10_000, "1e4"), (100_000, "1e5"), (1_000_000, "1e6")):
+
+
+def cpu_calls(built: dict[str, PrivateKV]) -> dict[str, tuple[Callable[[], Any], int]]:
+    """What is timed on the CPU, and how often in a round."""
+    single, batch = unit_rows(1, 1)[0], unit_rows(64, 2)
+    calls: dict[str, tuple[Callable[[], Any], int]] = {}
+    for name, memory in built.items():
+        calls[f"private, n = {name}, batch 1"] = (lambda m=memory: m.attend(single), 2000)
+        calls[f"private, n = {name}, batch 64"] = (lambda m=memory: m.attend(batch), 50)
+    for n in (10_000, 100_000, 1_000_000):
         rows = unit_rows(n, 3)
         for label, q in (("1", single[None]), ("64", batch)):
             repeats = max(1, 300_000 // n)
-            calls[f"exact, n = {name}, batch {label}"] = (exact(q, rows), repeats)
-            calls[f"fused, n = {name}, batch {label}"] = (fused(q, rows), repeats)
-    return {
-        "seconds": race(calls, device="cpu"),
-        "build rows a second of one core": one_thread,
-        "build rows/s on two threads, wall-clock, best of twenty": two_threads,
-        "memory grown while building 1e6 rows, MiB": grown,
-        "tree": tree_scaling(),
-    }
+            calls[f"exact, n = {power(n)}, batch {label}"] = (exact(q, rows), repeats)
+            calls[f"fused, n = {power(n)}, batch {label}"] = (fused(q, rows), repeats)
+    return calls
 
 
 def tree_scaling() -> list[dict[str, float]]:
@@ -135,33 +160,38 @@ def tree_scaling() -> list[dict[str, float]]:
 
 @torch.no_grad()
 def on_cuda() -> dict[str, Any]:
-    device = "cuda"
-    small, large = build(1_000, device=device)[0], build(100_000, device=device)[0]
-    rate = build(1_000_000, device=device)[1]
+    built = memories((SMALL, LARGE), device="cuda")
+    tries = {"build rows/s": [build(LARGE, device="cuda")[1] for _ in range(3)]}
+    rounds = race(cuda_calls(built), device="cuda")
+    return {"seconds": medians(rounds), "build, medians": medians(tries), "tries": rounds | tries}
+
+
+def cuda_calls(built: dict[str, PrivateKV]) -> dict[str, tuple[Callable[[], Any], int]]:
+    """What is timed on a GPU, and how often in a round."""
     calls: dict[str, tuple[Callable[[], Any], int]] = {}
-    queries = {b: unit_rows(b, b, device) for b in (1, 64, 4096)}
+    queries = {b: unit_rows(b, b, "cuda") for b in (1, 64, 4096)}
     for b, q in queries.items():
-        for name, memory in (("1e3", small), ("1e6", large)):
-            captured = memory.capture(b, device=device)
+        for name, memory in built.items():
+            captured = memory.capture(b, device="cuda")
             calls[f"private, n = {name}, batch {b}"] = (lambda c=captured, x=q: c(x), 200)
-        calls[f"private without a graph, n = 1e6, batch {b}"] = (lambda x=q: large.attend(x), 50)
-    for n, name in ((100_000, "1e5"), (1_000_000, "1e6")):
-        rows = unit_rows(n, 3, device)
+            calls[f"private without a graph, n = {name}, batch {b}"] = (lambda m=memory, x=q: m.attend(x), 50)
+    for n in (100_000, 1_000_000):
+        rows = unit_rows(n, 3, "cuda")
         for b, q in queries.items():
             for dtype in (torch.float32, torch.float16, torch.bfloat16):
-                label = f"fused {str(dtype).removeprefix('torch.')}, n = {name}, batch {b}"
+                label = f"fused {str(dtype).removeprefix('torch.')}, n = {power(n)}, batch {b}"
                 calls[label] = (fused(q.to(dtype), rows.to(dtype)), 3)
-    return {"seconds": race(calls, device=device), "build rows/s": rate}
+    return calls
 
 
 def summary(found: dict[str, Any]) -> dict[str, float]:
-    """The ratios that the targets speak of: every rival over the private answer at n = 1e6."""
-    t = found["seconds"]
-    ratios = {"private: n = 1e6 over n = 1e3, batch 1": t["private, n = 1e6, batch 1"] / t["private, n = 1e3, batch 1"]}
+    """The ratios we want something of: every rival over the private answer of the large memory."""
+    t, small, large = found["seconds"], f"private, n = {power(SMALL)}", f"private, n = {power(LARGE)}"
+    ratios = {f"{large} over n = {power(SMALL)}, batch 1": t[f"{large}, batch 1"] / t[f"{small}, batch 1"]}
     for name, value in t.items():
         if not name.startswith("private"):
             batch = name.rsplit(" ", 1)[1]
-            ratios[f"{name}: over private"] = value / t[f"private, n = 1e6, batch {batch}"]
+            ratios[f"{name}: over private"] = value / t[f"{large}, batch {batch}"]
     return ratios
 
 
@@ -175,14 +205,15 @@ def main() -> None:
     result = {
         "command": f"python benchmarks/private_attention.py --device {words.device}",
         "machine": name,
-        "torch": torch.__version__,
+        "wanted": WANTED,
         "ratios": summary(found),
         **found,
+        "environment": environment(),
     }
     out = words.out or ROOT / "results" / f"private_attention_speed_{words.device}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps({k: v for k, v in result.items() if k != "seconds"}, indent=1))
+    print(json.dumps({k: v for k, v in result.items() if k not in ("seconds", "tries")}, indent=1))
     for label, value in result["seconds"].items():
         print(f"{label:48s} {1e6 * value:12.1f} µs")
 
