@@ -155,6 +155,7 @@ def compare_batched(prior: str, *, device: torch.device, rounds: int, steps: int
     client = make_client(shape, device)
     part, selection = make_part(256, shape, device, 0), make_part(64, shape, device, 1)
     n_steps = steps or SEARCH_STEPS[device.type]
+    # From the mean image on: from least squares a search may find it best to take no step, and nothing would be timed.
     attack = OptimizationAttack(prior=prior, steps=n_steps, n_tuned=4, start="mean")  # type: ignore[arg-type]
     inverter = attack.fit(grant(Threat(), oracle=oracle_of(client), auxiliary=part, selection=selection), seed=0)
     x = make_part(N_TOGETHER, shape, device, 2).images()

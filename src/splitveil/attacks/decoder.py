@@ -84,7 +84,7 @@ class DecoderAttack(Attack):
             drawn = pairs.draw(order(step), source=SeededSource(seed, "pairs", step), augment=True)
             return self._charge(drawn.x, network(*read(drawn.seen)))
 
-        plan = replace(self.plan, bfloat16=device.type == "cuda", channels_last=True)  # 1.3 × faster on a CPU too
+        plan = replace(self.plan, bfloat16=device.type == "cuda", channels_last=True)
         fitted = fit(
             network,
             loss=loss,
