@@ -15,8 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from measuring import publish
 from safetensors.torch import load_file
@@ -46,7 +45,7 @@ def play(folder: Path) -> dict[int, Path]:
     start.mkdir()
     write_images(start / "images.npz")
     ranked.play(ranked.CASES["kmeans"], out=start / ranked.STOPPED, watcher=ranked.StopInside())
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     made = {n: Path(shutil.copytree(start, folder / str(n))) for n in LAUNCH}
     for n, place in made.items():
         subprocess.run([*LAUNCH[n], ranked.__file__, str(place)], env=env, check=True, timeout=LIMIT)
