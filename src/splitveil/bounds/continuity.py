@@ -29,7 +29,7 @@ PLACES = {0.0931: 8, 0.0113: 2, 1.3e-4: 1}
 COARSE = (0.0931, 0.0113)  # where only float32 is to be had
 IMAGES = 64
 WIDTH = 0.25  # of u: that of the smoothed bound
-GROSS = 0.3  # reference networks stay below 0.03, rounding is above 0.7
+GROSS = 0.3  # the tests hold reference networks to an eighth of it, and what rounds to more than all of it
 
 Encode = Callable[[Images], Tensor]
 

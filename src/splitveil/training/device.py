@@ -45,7 +45,7 @@ class Place:
     def set_up(self, module: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
         """Make a module on this device one with its copies on the others. Alone, it is left as it is."""
         if self.n_ranks == 1:
-            return module, optimizer  # Fabric's wrapper would cost each step a quarter of a millisecond
+            return module, optimizer  # Fabric's wrapper would cost time in each step, and change nothing
         model, wrapped = self._fabric.setup(module, optimizer)
         return model, wrapped
 
