@@ -51,7 +51,6 @@ def client_fingerprint(oracle: Oracle, roles: Roles, *, name: str | None = None)
         elif name is None:
             digest.update(secrets.token_bytes(16))
         return f"function {digest.hexdigest()[:16]}"
-    digest.update(str(client.encoder).encode())
     digest.update(json.dumps([client.mechanism.name, client.mechanism.settings()], sort_keys=True).encode())
     _take_in(client, digest)
     return f"client {digest.hexdigest()[:16]}"
@@ -61,15 +60,31 @@ def head_fingerprint(head: nn.Module | None) -> str:
     """Which server's half this is."""
     if head is None:
         return "none"
-    digest = hashlib.sha256(str(head).encode())
+    digest = hashlib.sha256()
     _take_in(head, digest)
     return f"head {digest.hexdigest()[:16]}"
 
 
 def _take_in(module: nn.Module, digest: "hashlib._Hash") -> None:
-    for name, value in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    """Every layer's kind, plain settings and numbers, those it does not save among them."""
+    usual = vars(nn.Module()).keys()
+    for name, layer in module.named_modules():
+        told = {key: _told(value) for key, value in sorted(vars(layer).items()) if key not in usual}
+        digest.update(repr((name, type(layer).__qualname__, layer.extra_repr(), told)).encode())
+    for name, value in sorted((*module.named_parameters(), *module.named_buffers()), key=lambda each: each[0]):
+        digest.update(f"{name} {_told(value)}".encode())
+
+
+def _told(value: object) -> str:
+    """A setting that is numbers, a word, some of them, or a function by its name; of anything else, its kind."""
+    if isinstance(value, torch.Tensor):
+        numbers = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return repr((tuple(value.shape), str(value.dtype), hashlib.sha256(numbers).hexdigest()))
+    if isinstance(value, tuple | list):
+        return repr([_told(each) for each in value])
+    if isinstance(value, bool | int | float | str | None):
+        return repr(value)
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 @final
