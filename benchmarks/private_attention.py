@@ -11,6 +11,7 @@ private answers are a captured graph, once without it for comparison, and rivals
 
 import argparse
 import json
+import os
 import platform
 import resource
 import statistics
@@ -200,11 +201,13 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=Path)
     words = parser.parse_args()
+    load = os.getloadavg()[0]
     found = on_cpu() if words.device == "cpu" else on_cuda()
     name = torch.cuda.get_device_name() if words.device == "cuda" else platform.processor() or platform.machine()
     result = {
         "command": f"python benchmarks/private_attention.py --device {words.device}",
         "machine": name,
+        "load average before and after": [load, os.getloadavg()[0]],
         "wanted": WANTED,
         "ratios": summary(found),
         **found,
