@@ -1,5 +1,4 @@
-"""Public vector quantization for sharp kernels (β ≥ 12 or so), where a polynomial would need a degree that noise
-drowns.
+"""Public vector quantization for sharp kernels (large β), where a polynomial would need a degree that noise drowns.
 
     φ(k) = e_j,  j = argmin ‖k − c_j‖ over public centroids        ψ(q)_j = e^{β⟨q, c_j⟩}        B = 1,  κ_min = 0
 

@@ -4,9 +4,8 @@
     W = Λ^{−1/2} Uᵀ of K_LL = U Λ Uᵀ (eigenvalues above a floor)
     φ(k) = W κ(L, k′)         ψ(q) = W κ(L, q′)               ‖φ(k)‖² ≤ κ(k′, k′) ≤ e^{βQR} = B²
 
-⟨ψ(q), φ(k)⟩ is κ projected on the span of the landmarks. In d ≤ 8 a few hundred landmarks cover the ball and the bias
-is far below a quadratic's; in more dimensions they do not, and the polynomial is the better choice. Another β is
-reached by scaling q.
+⟨ψ(q), φ(k)⟩ is κ projected on the span of the landmarks. In few dimensions a few hundred landmarks cover the ball,
+and little bias is left (measured at d = 4 alone); in many they do not. Another β is reached by scaling q.
 
 The lift is exact arithmetic on integers around one elementwise exponential, so rows stay independent of each other.
 """
