@@ -14,6 +14,8 @@ from splitveil.cli.main import run
 from splitveil.evaluation import Result, suite_named
 from worlds.finished_runs import make_runs
 
+pytestmark = pytest.mark.xdist_group("against")  # what they share is made once
+
 GAUSSIAN = "[{name: gaussian, std: 0.05}]"
 RUNS = {"quiet": GAUSSIAN, "base": GAUSSIAN, "louder": "[{name: gaussian, std: 0.1}]", "silent": "[]", "mute": "[]"}
 

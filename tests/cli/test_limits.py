@@ -17,6 +17,8 @@ from splitveil.evaluation import Result, suite_named, suites
 from splitveil.split import Client
 from worlds.finished_runs import make_runs
 
+pytestmark = pytest.mark.xdist_group("limits")  # what they share is made once
+
 MECHANISMS = {
     "noisy": '[{"name": "clip", "radius": 2.0}, {"name": "gaussian", "std": 4.0}]',
     "silent": "[]",

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,12 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from splitveil.cli.main import run
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
+from worlds.finished_runs import Said
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from splitveil.evaluation import Result, Suite, cheap, suites
 from splitveil.fitting import Plan
 from worlds.finished_runs import Said, make_runs
 
+pytestmark = pytest.mark.xdist_group("probes")  # what they share is made once
+
 QUICK = Plan(steps=6, check_every=3)
 
 

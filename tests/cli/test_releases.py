@@ -21,6 +21,8 @@ from splitveil.evaluation import Suite, play, suites
 from splitveil.evaluation.trial import Outcome
 from worlds.finished_runs import Said, make_runs
 
+pytestmark = pytest.mark.xdist_group("releases")  # what they share is made once
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:

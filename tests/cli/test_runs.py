@@ -16,6 +16,8 @@ from splitveil.cli.train import carry_out, prepare
 from splitveil.training.checkpoint import SCRATCH
 from worlds.finished_runs import make_runs
 
+pytestmark = pytest.mark.xdist_group("runs")  # what they share is made once
+
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

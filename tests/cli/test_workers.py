@@ -19,6 +19,8 @@ from splitveil.cli.main import run
 from splitveil.evaluation import TimeUp
 from worlds.finished_runs import make_runs
 
+pytestmark = pytest.mark.xdist_group("workers")  # what they share is made once
+
 ATTACK = [sys.executable, "-m", "splitveil.cli.main", "attack", "noisy", "--device", "cpu"]
 
 

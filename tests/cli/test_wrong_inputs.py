@@ -3,22 +3,16 @@
 import os
 import shutil
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from splitveil.cli.main import run
+from worlds.finished_runs import Said
 from worlds.wrong_files import make_files
 from worlds.wrong_inputs import EVERY, Wrong
 
 pytestmark = pytest.mark.xdist_group("wrong inputs")
 TABLE = Path(__file__).parents[2] / "docs" / "wrong-inputs.md"
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture(scope="module")

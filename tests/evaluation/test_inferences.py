@@ -26,6 +26,8 @@ from splitveil.split import Client
 from splitveil.writing import read_tensors, write_tensors
 from worlds.small import row_images
 
+pytestmark = pytest.mark.xdist_group("inferences")  # what they share is made once
+
 PLAN = Plan(steps=60, lr=5e-3, warmup=5, ema=0.8, check_every=30)
 DATA = row_images(n_train=150, n_other=120, n_classes=3, size=8)
 SUITE = Suite(

@@ -12,6 +12,8 @@ from references.steps import clouds, make_step
 from references.surrogates import make
 from splitveil.regularizers.base import Regularizer
 
+pytestmark = pytest.mark.xdist_group("parallel")  # what they share is made once
+
 DIM, CLASSES, N, STEPS = 5, 3, 24, 6
 NAMES = ("plain", "unlabeled", "kmeans", "mixture", "gated-pooling", "slots", "mixture-prior", "correlated")
 
