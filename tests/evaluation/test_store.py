@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
-from splitveil.attacks import Health, Probe, Ridge, Threat, oracle_of
+from splitveil.attacks import Health, Probe, Ridge, Threat
 from splitveil.attacks.base import REVISION
 from splitveil.evaluation import Inquiry, Roles, Suite, Trial, Update, evaluate
-from splitveil.evaluation.store import Store, client_fingerprint
+from splitveil.evaluation.store import Store
 from splitveil.evaluation.trial import Outcome
-from splitveil.mechanisms import Identity
 from splitveil.randomness import SeededSource
-from splitveil.split import Client
 from worlds.evaluations import CONV, ROLES, WORLD
 
 RIDGE = Suite("ridge", (Trial(Ridge(), Threat()),))
@@ -52,33 +49,6 @@ def test_a_name_does_not_stand_for_answers_that_can_be_compared(tmp_path):
     assert rerun(tmp_path, client=function(0.0), client_name="one")
     assert not rerun(tmp_path, client=function(0.0), client_name="one")
     assert rerun(tmp_path, client=lambda x: 2 * function(0.0)(x), client_name="one")
-
-
-class Scaled(nn.Module):
-    """A layer whose settings neither its weights nor its words tell."""
-
-    def __init__(self, gain: float, bend: Callable[[torch.Tensor], torch.Tensor], shift: float) -> None:
-        super().__init__()
-        self.gain, self.bend, self.shift = gain, bend, torch.tensor(shift)
-        self.register_buffer("floor", torch.tensor(shift), persistent=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.bend(self.gain * x).flatten(1) + self.shift + self.floor
-
-
-@pytest.mark.parametrize("other", [(3.0, torch.relu, 0.0), (2.0, torch.tanh, 0.0), (2.0, torch.relu, 1.0)])
-def test_a_client_is_known_by_all_that_its_layers_hold(other):
-    names = [
-        client_fingerprint(oracle_of(Client(Scaled(*each), Identity())), ROLES)
-        for each in ((2.0, torch.relu, 0.0), (2.0, torch.relu, 0.0), other)
-    ]
-    assert names[0] == names[1] != names[2]
-
-
-def test_numbers_that_a_layer_does_not_save_are_its_own_too():
-    clients = [Client(Scaled(2.0, torch.relu, 0.0), Identity()) for _ in range(2)]
-    clients[1].encoder.floor += 1
-    assert len({client_fingerprint(oracle_of(each), ROLES) for each in clients}) == 2
 
 
 def test_attacks_that_answer_in_another_way_are_run_again(tmp_path, monkeypatch):

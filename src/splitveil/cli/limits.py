@@ -16,8 +16,8 @@ from splitveil.check import UsageError
 from splitveil.cli.display import err, out
 from splitveil.data import ImageSet
 from splitveil.evaluation import Result, Suite
+from splitveil.evaluation.fingerprints import client_fingerprint
 from splitveil.evaluation.roles import roles_of
-from splitveil.evaluation.store import client_fingerprint
 from splitveil.split import Client
 from splitveil.writing import write_text
 

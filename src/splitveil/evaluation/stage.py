@@ -9,9 +9,10 @@ from torch import nn
 from splitveil.attacks import Oracle, oracle_of
 from splitveil.check import UsageError
 from splitveil.data import ImageSet
+from splitveil.evaluation.fingerprints import client_fingerprint, head_fingerprint
 from splitveil.evaluation.judges import Judges
 from splitveil.evaluation.roles import Roles, roles_of
-from splitveil.evaluation.store import Store, client_fingerprint, head_fingerprint
+from splitveil.evaluation.store import Store
 from splitveil.evaluation.suite import Ground, NotPlayed, Suite
 from splitveil.evaluation.suites import suite_named
 from splitveil.evaluation.trial import Scene

@@ -11,7 +11,6 @@ the attacks, and the server's half for an attacker who holds it) is the same.
 
 import hashlib
 import json
-import secrets
 from dataclasses import asdict
 from pathlib import Path
 from typing import final
@@ -19,9 +18,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 import torch
-from torch import nn
 
-from splitveil.attacks import Health, Oracle
+from splitveil.attacks import Health
 from splitveil.attacks.base import REVISION
 from splitveil.check import RunError
 from splitveil.evaluation.gauge import Spent
@@ -30,61 +28,7 @@ from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.samples import Samples, save_grid
 from splitveil.evaluation.suite import Inquiry, Trial
 from splitveil.evaluation.trial import Outcome
-from splitveil.randomness import SeededSource
 from splitveil.writing import drop, reason, replacing, write_text
-
-PROBES = 8  # auxiliary images that a client which is only a function is recognized by
-
-
-def client_fingerprint(oracle: Oracle, roles: Roles, *, name: str | None = None) -> str:
-    """Which client this is: its weights and mechanism, or its name and answers where it is only a function.
-
-    Random answers do not tell one function from another: without a name such a function is a new one at each call.
-    """
-    digest, client = hashlib.sha256(), oracle.client
-    if client is None:
-        x = roles.auxiliary.take(min(PROBES, len(roles.auxiliary))).images()
-        answers = oracle.release(x, source=SeededSource(0, "fingerprint"))
-        digest.update(repr((tuple(answers.shape), name)).encode())
-        if not oracle.is_random(x):
-            digest.update(answers.cpu().numpy().tobytes())
-        elif name is None:
-            digest.update(secrets.token_bytes(16))
-        return f"function {digest.hexdigest()[:16]}"
-    digest.update(json.dumps([client.mechanism.name, client.mechanism.settings()], sort_keys=True).encode())
-    _take_in(client, digest)
-    return f"client {digest.hexdigest()[:16]}"
-
-
-def head_fingerprint(head: nn.Module | None) -> str:
-    """Which server's half this is."""
-    if head is None:
-        return "none"
-    digest = hashlib.sha256()
-    _take_in(head, digest)
-    return f"head {digest.hexdigest()[:16]}"
-
-
-def _take_in(module: nn.Module, digest: "hashlib._Hash") -> None:
-    """Every layer's kind, plain settings and numbers, those it does not save among them."""
-    usual = vars(nn.Module()).keys()
-    for name, layer in module.named_modules():
-        told = {key: _told(value) for key, value in sorted(vars(layer).items()) if key not in usual}
-        digest.update(repr((name, type(layer).__qualname__, layer.extra_repr(), told)).encode())
-    for name, value in sorted((*module.named_parameters(), *module.named_buffers()), key=lambda each: each[0]):
-        digest.update(f"{name} {_told(value)}".encode())
-
-
-def _told(value: object) -> str:
-    """A setting that is numbers, a word, some of them, or a function by its name; of anything else, its kind."""
-    if isinstance(value, torch.Tensor):
-        numbers = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        return repr((tuple(value.shape), str(value.dtype), hashlib.sha256(numbers).hexdigest()))
-    if isinstance(value, tuple | list):
-        return repr([_told(each) for each in value])
-    if isinstance(value, bool | int | float | str | None):
-        return repr(value)
-    return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 @final
