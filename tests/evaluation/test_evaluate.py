@@ -342,6 +342,24 @@ def test_an_attack_that_was_cut_short_is_flagged(result):
     assert names(result, "decoder-conv (white-box outsider)") >= {FlagName.STILL_FALLING}
 
 
+@pytest.mark.parametrize(("ratio", "is_told"), [(1.4, True), (1.6, False)])
+def test_a_headline_that_an_unfinished_attack_could_pass_is_not_relied_on(monkeypatch, ratio, is_told):
+    """Here nothing is flagged of the headline itself."""
+    quiet = replace(WORLD, noise_std=0.0).client()
+    both = Suite("both", (Trial(Ridge(), Threat()), Trial(CONV, Threat())))
+    found = evaluate(quiet, both, ROLES)
+    apart = found.attack("decoder-conv (white-box outsider)").mse.mean / found.best.mse.mean
+    assert found.headline == "ridge (white-box outsider)"
+    monkeypatch.setattr("splitveil.evaluation.flags.CATCHES_UP", apart * 1.5 / ratio)
+    found = evaluate(quiet, both, ROLES)
+    assert found.best.flags == ()
+    assert found.unreliable is is_told
+    assert len(found.reasons) == is_told
+    if is_told:
+        assert "of decoder-conv (white-box outsider), not the headline" in found.reasons[0]
+        assert found.reasons[0].startswith("loss still falling: ")
+
+
 def test_an_attack_that_fails_on_an_undefended_client_is_flagged(result):
     for leak, is_flagged in ((0.01, True), (0.9, False)):
         span = Interval(leak, leak, leak)

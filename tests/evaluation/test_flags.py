@@ -21,6 +21,12 @@ def around(mean: float, half: float = 0.001) -> Interval:
 
 CASES = [
     (FlagName.STILL_FALLING, flags.still_falling, (Health(still_falling=True),), (Health(still_falling=False),)),
+    (
+        FlagName.STILL_FALLING,
+        flags.could_pass,
+        (around(0.02), {"far": around(0.05), "near": around(0.0299)}),
+        (around(0.02), {"far": around(0.05), "near": around(0.0301)}),
+    ),
     (FlagName.OVERFITTED, flags.overfitted, (Health(0.004, 0.01),), (Health(0.006, 0.01),)),
     (FlagName.NO_BETTER_THAN_PRIOR, flags.no_better_than_prior, (around(0.0595), 0.06), (around(0.0585), 0.06)),
     (FlagName.FAILS_UNDEFENDED, flags.fails_undefended, (0.1,), (0.3,)),
@@ -40,7 +46,7 @@ def test_every_flag_has_its_cases():
     assert {name for name, *_ in CASES} == set(FlagName)
 
 
-@pytest.mark.parametrize(("name", "judge", "bad", "good"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(("name", "judge", "bad", "good"), CASES, ids=[case[1].__name__ for case in CASES])
 def test_a_flag_is_raised_where_it_must_and_only_there(name, judge, bad, good):
     raised = judge(*bad)
     assert raised is not None

@@ -1,7 +1,8 @@
 """When a number should not be believed: the preflight flags, each a small pure function.
 
-A flag never changes a number. It is shown beside it, and the headline of a flagged attack is `unreliable`. A check that
-could not be made (one seed, no bound, no undefended client) is listed as not checked rather than passed.
+A flag never changes a number. It is shown beside it, and the headline of a flagged attack is `unreliable`; so is one
+that an unfinished attack could yet pass. A check that could not be made (one seed, no bound, no undefended client) is
+listed as not checked rather than passed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from splitveil.metrics import Interval
 OVERFIT = 0.5  # an error on the fitted images below this share of the selection error is memory, not inversion
 FAILS = 0.2  # an attack that leaks less than this from an undefended client does not work at all
 UNSTABLE = 0.1  # spread of the mean MSE over attack seeds, relative to their mean
+CATCHES_UP = 1.5  # an unfinished attack with at most so many times the headline's error could yet pass it
 UNDERSTATES = (
     "its number understates what leaks (masked gradients, or too weak a search): "
     "go by the black box, and give this attack more steps or a decoder's picture to start from"
@@ -50,6 +52,17 @@ def still_falling(health: Health) -> Flag | None:
     if not health.still_falling:
         return None
     return Flag(FlagName.STILL_FALLING, f"after {health.steps} steps; train the attack longer")
+
+
+def could_pass(headline: Interval, unfinished: Mapping[str, Interval]) -> Flag | None:
+    """Attacks beside the headline (by name) whose loss still fell: the lowest error may not be that of the headline."""
+    near = [name for name, mse in unfinished.items() if mse.mean <= CATCHES_UP * headline.mean]
+    if not near:
+        return None
+    name = min(near, key=lambda each: unfinished[each].mean)
+    more = f" and {len(near) - 1} more" if len(near) > 1 else ""
+    told = f"of {name}{more}, not the headline: its mse {unfinished[name].mean:.4g} could yet fall below"
+    return Flag(FlagName.STILL_FALLING, f"{told} {headline.mean:.4g}; train it longer")
 
 
 def overfitted(health: Health) -> Flag | None:

@@ -61,7 +61,7 @@ def summarize(played: tuple[Played, ...], context: Context) -> Result:
     best = min(attacks, key=lambda attack: attack.mse.mean)
     alone = [attack for attack in attacks if attack.releases == 1] or list(attacks)
     whole = flags.no_averaging(context.is_random, [attack.releases for attack in attacks])
-    reasons = [*best.flags, *([whole] if whole else [])]
+    reasons = [flag for flag in (*best.flags, _could_pass(best, attacks), whole) if flag]
     return Result(
         suite=context.suite,
         client=context.client,
@@ -83,6 +83,12 @@ def summarize(played: tuple[Played, ...], context: Context) -> Result:
         versions=_versions(),
         bounds=context.bounds,
     )
+
+
+def _could_pass(best: AttackResult, attacks: tuple[AttackResult, ...]) -> Flag | None:
+    """Whether an unfinished attack may yet beat the headline; where that is unfinished itself, it says so already."""
+    cut = [attack for attack in attacks if any(flag.name is FlagName.STILL_FALLING for flag in attack.flags)]
+    return None if best in cut else flags.could_pass(best.mse, {attack.name: attack.mse for attack in cut})
 
 
 def _attack_result(each: Played, mse: dict[Trial, Interval], context: Context) -> AttackResult:
