@@ -2,6 +2,7 @@
 
 import errno
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +23,8 @@ from splitveil.attacks import (
     Ridge,
     ShadowAttack,
     Threat,
+    grant,
+    oracle_of,
     refinement,
 )
 from splitveil.bounds import MSE, Bound, Kind, Parts, Side, bounds_of, known_prior, look
@@ -29,6 +32,7 @@ from splitveil.check import RunError, UsageError
 from splitveil.data import Part
 from splitveil.evaluation import Result, Roles, Suite, Trial, evaluate
 from splitveil.evaluation.flags import FlagName
+from splitveil.evaluation.pictures import UNTRAINED_SIDE, lacks
 from splitveil.evaluation.play import TimeUp
 from splitveil.mechanisms import Gaussian
 from splitveil.metrics import Interval
@@ -100,7 +104,7 @@ def test_what_could_not_be_played_is_kept_with_the_reason(result, tmp_path):
     assert [(each.name, each.reason) for each in found.not_played] == [
         (TINY.trials[2].name, "nothing is random, so releases are alike"),
         (TINY.trials[3].name, "needs the private training images"),
-        (asked.name, "needs 400 queries, there are images for 300"),
+        (asked.name, "needs 400 queries, there are images for 304"),
     ]
     assert [each.name for each in found.attacks] == [trial.name for trial in TINY.trials[:2]]
     assert Result.load(tmp_path / "result.json") == found
@@ -317,6 +321,28 @@ def test_images_without_a_full_window_have_no_ssim():
     assert found.best.ssim is None
     assert found.best.lpips is not None
     assert Result.from_json(found.to_json()) == found
+
+
+def test_a_suite_is_finished_on_images_too_small_for_some_of_it():
+    tiny = world(side=4, features=8)
+    parts = {role: tiny.part(40, 0, role) for role in ("auxiliary", "selection", "victims")}
+    structural = Trial(replace(CONV, objective="ssim"), Threat())
+    untrained = Trial(OptimizationAttack(prior="deep-image-prior", steps=2, n_tuned=2), Threat())
+    suite = Suite("some", (*RIDGE.trials, structural, untrained))
+    found = evaluate(tiny.client(), suite, Roles("tiny", "00", **parts, private=None, n_classes=None))
+    assert [each.name for each in found.attacks] == ["ridge (white-box outsider)"]
+    assert [each.reason for each in found.not_played] == ["needs 11×11 pixels", "needs 5 pixels a side"]
+
+
+@pytest.mark.parametrize("side", [4, 5])
+def test_the_deep_image_prior_needs_what_it_is_said_to_need(side):
+    tiny = world(side=side, features=8)
+    parts = {role: tiny.part(30, 0, role) for role in ("auxiliary", "selection")}
+    attack = OptimizationAttack(prior="deep-image-prior", steps=2, n_tuned=2)
+    known = grant(Threat(), oracle=oracle_of(tiny.client()), **parts)
+    assert (lacks(attack, parts["selection"].image_shape) is None) is (side >= UNTRAINED_SIDE)
+    with nullcontext() if side >= UNTRAINED_SIDE else pytest.raises(ValueError, match="more than 1 spatial element"):
+        attack.fit(known, seed=0)(known.selection.first(2, source=SeededSource(0)).seen)
 
 
 @pytest.mark.parametrize("seeds", [(), (1, 1)])

@@ -1,12 +1,29 @@
 """Suites: what they hold, and how they fit the ground they are played on."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
 
-from splitveil.attacks import Averaged, Box, DecoderAttack, Need, Probe, Threat
+from splitveil.attacks import (
+    Averaged,
+    Box,
+    DecoderAttack,
+    Need,
+    OptimizationAttack,
+    Probe,
+    Ridge,
+    ShadowAttack,
+    Threat,
+    grant,
+    oracle_of,
+)
 from splitveil.check import UsageError
 from splitveil.cli.catalog import ATTACKS
+from splitveil.data import Part
+from splitveil.evaluation.pictures import lacks
 from splitveil.evaluation.suite import Ground, Inquiry, Suite, Trial
 from splitveil.evaluation.suites import SUITES, full, standard, suite_named
 
@@ -100,12 +117,12 @@ def test_what_cannot_be_played_is_left_out(name, poorer, gone):
         ),
         (
             {"n_auxiliary": 1500},
-            {"needs 4096 queries, there are images for 1500"},
+            {"needs 4096 queries, there are images for 1875"},
             {"ridge (black-box-4096 outsider)"},
         ),
         (
             {"n_selection": 100},
-            {"needs 4096 queries, there are images for 500", "needs 1024 queries, there are images for 500"},
+            {"needs 4096 queries, there are images for 504", "needs 1024 queries, there are images for 504"},
             {"ridge (black-box-4096 outsider)", "ridge (black-box-1024 outsider)"},
         ),
     ],
@@ -118,6 +135,66 @@ def test_what_is_left_out_is_named_with_its_reason(poorer, reasons, left_out):
     if ground.has_client:  # else white boxes are played as black ones
         names = [each.name for each in (*played.trials, *played.inquiries, *absent)]
         assert sorted(names) == sorted(each.name for each in (*full().trials, *full().inquiries))
+
+
+@pytest.mark.parametrize(
+    ("shape", "reasons", "left_out"),
+    [
+        ((3, 11, 11), set(), set()),
+        (
+            (1, 10, 32),
+            {"needs 11×11 pixels"},
+            {"decoder-residual-ssim (white-box insider)", "decoder-residual-ssim (white-box outsider)"},
+        ),
+        (
+            (4, 32, 32),
+            {"needs 1 or 3 channels"},
+            {"decoder-residual-lpips (white-box insider)", "decoder-residual-lpips (white-box outsider)"},
+        ),
+        (
+            (1, 4, 4),
+            {"needs 11×11 pixels", "needs 5 pixels a side"},
+            {
+                "decoder-residual-ssim (white-box insider)",
+                "decoder-residual-ssim (white-box outsider)",
+                "optimization-dip (white-box outsider)",
+            },
+        ),
+    ],
+)
+def test_what_images_are_too_small_or_colorful_for_is_left_out(shape, reasons, left_out):
+    absent = full().left_out(replace(FULL, image_shape=shape))
+    assert {each.reason for each in absent} == reasons
+    assert {each.name for each in absent} == left_out
+
+
+@pytest.mark.parametrize("start", ["decoder", "affine"])
+def test_what_stands_behind_an_attack_needs_its_images_too(start):
+    """A decoder that a search does not start from needs nothing."""
+    search = OptimizationAttack(start=start, decoder=DecoderAttack("conv", objective="ssim"))
+    behind = (Averaged(DecoderAttack("conv", objective="ssim"), 4), ShadowAttack(decoder=search.decoder))
+    small = (1, 8, 8)
+    assert [lacks(each, small) for each in behind] == ["needs 11×11 pixels"] * 2
+    assert lacks(search, small) == ("needs 11×11 pixels" if start == "decoder" else None)
+
+
+@pytest.mark.parametrize(("insider", "n_private"), [(False, 0), (True, 0), (True, 7), (False, 7)])
+@pytest.mark.parametrize(("n_auxiliary", "n_selection"), [(36, 9), (37, 9), (40, 40), (300, 60), (5, 1)])
+def test_queries_are_counted_as_they_are_granted(n_auxiliary, n_selection, insider, n_private):
+    """The most that fits, and no query more: grant asks as many images and fails with fewer."""
+    auxiliary, selection, private = (
+        Part(torch.zeros(n, 1, 2, 2, dtype=torch.uint8), torch.zeros(n).long())
+        for n in (n_auxiliary, n_selection, n_private)
+    )
+    ground = replace(FULL, n_auxiliary=n_auxiliary, n_selection=n_selection, n_private=n_private)
+    most = ground.n_queries(insider=insider)
+    oracle = oracle_of(nn.Flatten())
+    for queries, fits in ((most, True), (most + 1, False)):
+        threat = Threat(Box.BLACK, queries=queries, insider=insider)
+        suite = Suite("one", (Trial(Ridge(), threat),))
+        assert (suite.left_out(ground) == ()) is fits
+        with nullcontext() if fits else pytest.raises(UsageError, match="paired queries need as many images"):
+            grant(threat, oracle=oracle, auxiliary=auxiliary, selection=selection, private=private)
 
 
 def test_a_suite_of_which_nothing_can_be_played_says_why():

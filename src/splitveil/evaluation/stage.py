@@ -98,4 +98,6 @@ def _ground(scene: Scene, is_random: bool) -> Ground:
         n_selection=len(scene.roles.selection),
         has_own_labels=bool((scene.roles.auxiliary.labels >= 0).all()),
         has_head=scene.head is not None,
+        n_private=0 if scene.roles.private is None else len(scene.roles.private),
+        image_shape=scene.victims.image_shape,
     )

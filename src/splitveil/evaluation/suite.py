@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from splitveil.attacks import Attack, Box, Inference, Need, Recognition, Threat
+from splitveil.attacks.knowledge import SELECTION_SHARE
 from splitveil.check import UsageError, nearest
+from splitveil.evaluation.pictures import Shape, lacks
 
 ONLY = ", only "  # between the name of a suite and what a part of it has
 WITH = ", with "  # between the name of a suite and what is asked beside it
@@ -64,6 +66,13 @@ class Ground:
     n_selection: int
     has_own_labels: bool = True  # of the auxiliary images; people who are nobody's class have none
     has_head: bool = True  # the server's half is at hand
+    n_private: int = 0  # that an insider has beside its own
+    image_shape: Shape | None = None  # None: as every attack can paint them
+
+    def n_queries(self, *, insider: bool) -> int:
+        """The most that a black box can be asked: one of SELECTION_SHARE is a selection image, the others are own."""
+        own = self.n_auxiliary + self.n_private * insider
+        return min(own + own // (SELECTION_SHARE - 1), SELECTION_SHARE * (self.n_selection + 1) - 1)
 
 
 @dataclass(frozen=True)
@@ -161,7 +170,7 @@ def _fit_to(trial: Asked, ground: Ground) -> Asked | None:
 
 def _obstacle(trial: Trial | Inquiry, ground: Ground) -> str | None:
     """Why this cannot be played here, in a few words; None where it can."""
-    threat, n_queries = trial.threat, min(ground.n_auxiliary, 5 * ground.n_selection)
+    threat, n_queries = trial.threat, ground.n_queries(insider=trial.threat.insider)
     is_blind = threat.box is Box.QUERY_FREE
     has_labels, has_own = ground.has_labels, ground.has_labels and ground.has_own_labels
     needs_client = isinstance(trial, Trial) and Need.CLIENT in trial.attack.needs
@@ -176,4 +185,5 @@ def _obstacle(trial: Trial | Inquiry, ground: Ground) -> str | None:
         f"needs {threat.queries} queries, there are images for {n_queries}": (threat.queries or 0) > n_queries,
         "needs the client itself": needs_client and not ground.has_client,
     }
-    return next((reason for reason, stands in obstacles.items() if stands), None)
+    lacking = None if isinstance(trial, Inquiry) or not ground.image_shape else lacks(trial.attack, ground.image_shape)
+    return next((reason for reason, stands in obstacles.items() if stands), lacking)

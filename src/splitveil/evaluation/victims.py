@@ -17,6 +17,7 @@ from splitveil.attacks.oracle import Releases, feature_shape
 from splitveil.check import RunError
 from splitveil.data import Part
 from splitveil.evaluation.judges import Judges
+from splitveil.evaluation.pictures import LPIPS_CHANNELS
 from splitveil.evaluation.samples import to_pixels
 from splitveil.metrics import Scores, has_ssim, lpips, mse, psnr, ssim
 from splitveil.randomness import SeededSource
@@ -26,7 +27,6 @@ BLOCK = 250  # victims whose noise is drawn together, however many are attacked 
 BLOCKS_AT_ONCE = {"cuda": 4, "cpu": 1}
 LARGE = 64 * 64  # pixels; of larger images one block at once
 MOST = 2**28  # numbers handed over at once (1 GiB), where a block is not more by itself
-LPIPS_CHANNELS = (1, 3)
 
 
 @final
