@@ -222,6 +222,7 @@ def main() -> None:
         plot() if words.plot else print(table())
         return
     torch.set_num_threads(1)
+    facts = environment()  # now: whatever is committed meanwhile is not what runs
     RESULTS.mkdir(parents=True, exist_ok=True)
     for d, n, beta in [*((d, n, b) for d in DIMENSIONS for n in SIZES for b in BETAS), *EXTRA]:
         file = RESULTS / f"error-d{d}-n{n}-b{beta}.json"
@@ -232,7 +233,7 @@ def main() -> None:
             "cell": {"d": d, "n": n, "beta": beta},
             "delta": 1e-6,
             "error": cell(d, n, float(beta)),
-            "environment": environment(),
+            "environment": facts,
         }
         file.write_text(json.dumps(found, indent=1) + "\n")
         print(file.name, flush=True)
