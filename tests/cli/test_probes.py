@@ -78,7 +78,7 @@ def test_helpers_are_told_the_questions(call: Callable[..., Said], monkeypatch: 
     assert seen[0][-1] == "--probe=odd=1, 3"
 
 
-@pytest.mark.parametrize("words", ["", "=1", "a=", "a=1,", "a=-1", "a=1.5", "a/b=1", "1a=1", "a=1;2"])
+@pytest.mark.parametrize("words", ["", "=1", "a=", "a=1,", "a=-1", "a=1.5", "a/b=1", "1a=1", "a=1;2", "a b=1", " a=1"])
 def test_what_is_no_question_is_refused(words: str) -> None:
     with pytest.raises(UsageError, match="such as animal=2,3"):
         read_probes([words])

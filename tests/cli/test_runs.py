@@ -114,6 +114,44 @@ def test_a_run_whose_mechanism_was_edited_is_refused(finished: Path, before: str
     assert open_run(finished).config.mechanism == [{"name": "gaussian", "std": 0.05}]
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("model/manifest.json", "image_shape", 3),
+        ("model/manifest.json", "image_shape", [1, 28]),
+        ("model/manifest.json", "image_shape", [1, 28, 0]),
+        ("model/manifest.json", "n_classes", "ten"),
+        ("model/manifest.json", "mechanism", None),
+        ("result.json", "data", 1),
+        ("result.json", "accuracy", 2),
+    ],
+)
+def test_a_run_with_a_file_of_the_wrong_kind_is_refused_in_one_line(
+    finished: Path, name: str, key: str, value: object
+) -> None:
+    place = finished / name
+    text = place.read_text()
+    place.write_text(json.dumps({**json.loads(text), key: value}))
+    try:
+        with pytest.raises(UsageError, match=r"the run directory is damaged$") as said:
+            open_run(finished)
+    finally:
+        place.write_text(text)
+    assert key in str(said.value)
+    assert open_run(finished).result["data"]
+
+
+def test_images_whose_hash_is_not_known_are_not_those_of_the_run(finished: Path) -> None:
+    place = finished / "result.json"
+    text = place.read_text()
+    place.write_text(json.dumps({**json.loads(text), "data": {}}))
+    try:
+        with pytest.raises(UsageError, match="hash differs"):
+            _ = open_run(finished).data
+    finally:
+        place.write_text(text)
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "{}\n"])
 def test_a_run_with_an_empty_config_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)

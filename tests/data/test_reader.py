@@ -8,7 +8,7 @@ import pytest
 from references.packs import save_med
 from references.shared import PACKS, needs_packs
 from splitveil.check import UsageError
-from splitveil.data import UNLABELED, Role, fashion, read
+from splitveil.data import UNLABELED, Decoding, Role, fashion, read
 
 RNG = np.random.default_rng(3)
 
@@ -116,3 +116,18 @@ def test_real_face_packs_give_strangers(name: str, n_people: int, n_images: int)
     assert len(data.auxiliary) == 4_000
     assert sum(len(data.part(role)) for role in (Role.TRAIN, Role.SELECTION, Role.VICTIMS)) == n_images
     assert not set(data.selection.labels.tolist()) & set(data.victims.labels.tolist())
+
+
+@pytest.mark.parametrize("how", [Decoding(size=14), Decoding(channels=3)])
+def test_arrays_are_not_decoded_in_another_way(how: Decoding, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "own.npz", images=rng.integers(0, 256, (80, 28, 28), dtype=np.uint8), labels=np.arange(80) % 2)
+    for source in ("fashion", tmp_path / "own.npz"):
+        with pytest.raises(UsageError, match=r"holds images of 1×28×28, which are not decoded .* leave size"):
+            read(source, decoding=how)
+        assert read(source, decoding=Decoding(size=28, channels=1)).image_shape == (1, 28, 28)
+
+
+def test_clothes_are_no_people() -> None:
+    with pytest.raises(UsageError, match="of the same people"):
+        read("fashion", people=True)

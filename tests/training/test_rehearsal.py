@@ -9,7 +9,7 @@ from splitveil.mechanisms import Gaussian, Identity
 from splitveil.regularizers.base import Penalty, Regularizer, Step
 from splitveil.regularizers.entropy import kmeans
 from splitveil.split import Split, cut
-from splitveil.training import Recipe, Term, Weight, rehearse
+from splitveil.training import Recipe, Term, Weight, rehearse, train
 from worlds.small import small_images, small_split
 
 CPU = torch.device("cpu")
@@ -47,6 +47,16 @@ def test_a_penalty_that_needs_noise_is_refused_without_it() -> None:
     play(small_split(mechanism=Gaussian(std=0.1)), term)
     with pytest.raises(UsageError, match="noise_std must be > 0"):
         play(small_split(mechanism=Identity()), term)
+
+
+def test_a_penalty_on_a_frozen_encoder_is_refused() -> None:
+    terms = [Term("counting", Counting(), Weight(1.0))]
+    rehearse(small_split(), small_images(), Recipe(batch_size=16, freeze="head"), terms, device=CPU)
+    idle, said = Recipe(batch_size=16, freeze="encoder"), "counting charges the encoder, which freeze=encoder holds"
+    with pytest.raises(UsageError, match=said):
+        rehearse(small_split(), small_images(), idle, terms, device=CPU)
+    with pytest.raises(UsageError, match=said):
+        train(small_split(), small_images(), idle, regularizers=terms, device="cpu")
 
 
 def test_another_number_of_classes_is_told_with_both_numbers() -> None:

@@ -1,5 +1,6 @@
 """The files and networks that `worlds.wrong_inputs` names: damaged, missing a part, or of the wrong kind."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
+from splitveil.cli.demo import MARK
 from worlds.wrong_inputs import BUILD, GOOD, PRIVATE, SHORT, STARTED
 
 
@@ -34,6 +36,8 @@ def make_files(folder: Path, call: Callable[..., Any]) -> None:
     """Write every file the words name; `call` runs a command in the folder."""
     _make_arrays(folder)
     _make_pictures(folder)
+    (folder / "shown" / "protected" / "attacks" / "standard").mkdir(parents=True)
+    (folder / "shown" / MARK).touch()
     (folder / "file").write_text("a file where a folder is wanted")
     (folder / "bad.yaml").write_text("training: {epochs: [\n")
     (folder / "list.yaml").write_text("- 1\n- 2\n")
@@ -119,6 +123,9 @@ def _make_runs(folder: Path) -> None:
     (copy("broken-config") / "config.yaml").write_text("a: [")
     (copy("broken-manifest") / "model" / "manifest.json").write_text("{")
     (copy("empty-manifest") / "model" / "manifest.json").write_text("{}")
+    manifest = copy("odd-manifest") / "model" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "image_shape": [28]}))
+    (copy("odd-result") / "result.json").write_text('{"data": 1, "accuracy": 2}')
     (copy("no-weights") / "model" / "encoder.safetensors").unlink()
     os.truncate(copy("cut-weights") / "model" / "head.safetensors", 100)
     for path in copy("damaged").glob("checkpoint*"):

@@ -39,7 +39,7 @@ def _data(name: str, source: str, *words: str, says: str) -> Wrong:
 COMMAND_LINE = [
     Wrong("unknown command", ("trian",), "No such command 'trian'"),
     _train("unknown option", "--epochs", "3", says="No such option: --epochs"),
-    _train("option without a value", "--out", says="--out"),
+    _train("option without a value", "--out", says="see `splitveil train --help`"),
     _train("option of the wrong type", "--seed", "one", says="--seed"),
     _train("option outside its choices", "--freeze", "tail", says="--freeze"),
     Wrong("missing argument", ("attack",), "Missing argument 'RUN'"),
@@ -56,6 +56,7 @@ COMMAND_LINE = [
     _train("--resume with settings", "--resume", STARTED, "-s", "training.lr=1", says="--resume"),
     _train("--resume with --out", "--resume", STARTED, "--out", "other", says="leave -c and --out away"),
     Wrong("demo over other files", ("demo", "--out", "pictures"), "choose another --out"),
+    Wrong("demo over results of another suite", ("demo", "--out", "shown"), "was added to an earlier demo"),
     Wrong("demo over a file", ("demo", "--out", "file"), "choose another --out"),
     Wrong("demo with a negative seed", ("demo", "--seed", "-1", "--out", "new"), "seed must be ≥ 0"),
 ]
@@ -83,6 +84,8 @@ CONFIG = [
 
 DATA = [
     _data("set of no such name", "fashon", says="did you mean 'fashion'?"),
+    _data("another size of ready-made images", "fashion", "--size", "14", says="leave size and channels out"),
+    _data("people who are clothes", "fashion", "--people", says="of the same people"),
     _data("file that is not there", "nowhere.npz", says="nowhere.npz: no such file"),
     _data("file of another kind", "bad.yaml", says="is not an .npz file"),
     _data("corrupt .npz", "corrupt.npz", says="corrupt.npz: is truncated or corrupt"),
@@ -151,6 +154,11 @@ MODELS = [
 ]
 
 PENALTIES = [
+    _train(
+        "penalty on a frozen encoder",
+        *(*SHORT, "-s", "regularizers=[{name: kmeans, weight: 0.1}]", "--freeze", "encoder"),
+        says="kmeans charges the encoder, which freeze=encoder holds still",
+    ),
     _set("unknown mechanism", "mechanism=[{name: gausian, std: 1}]", says="did you mean 'gaussian'?"),
     _set("mechanism without a name", "mechanism=[{std: 1}]", says="mechanism.0: wanted {name: …}"),
     _set("mechanism that is a word", "mechanism=[gaussian]", says="mechanism"),
@@ -211,6 +219,7 @@ RUNS = [
         "leave --undefended away",
     ),
     Wrong("probe without classes", ("attack", GOOD, "--probe", "animal"), "such as animal=2,3,4,5,6,7, got 'animal'"),
+    Wrong("probe of two words", ("attack", GOOD, "--probe", "a b=1"), "such as animal=2,3,4,5,6,7, got 'a b=1'"),
     Wrong("probe for words", ("attack", GOOD, "--probe", "animal=cat,dog"), "class numbers such as animal=2,3"),
     Wrong("probe for no such class", ("attack", GOOD, "--probe", "animal=2,30"), "has no class 30"),
     Wrong("probe for every class", ("attack", GOOD, "--probe", "all=0,1,2,3"), "nothing to read"),
@@ -221,6 +230,8 @@ RUNS = [
     Wrong("no time for an attack", ("attack", GOOD, "--time-budget", "0"), "--time-budget must be > 0"),
     Wrong("run with a broken config", ("evaluate", "broken-config"), "config.yaml: line"),
     Wrong("run with a broken manifest", ("evaluate", "broken-manifest"), "manifest.json: cannot be read"),
+    Wrong("run with a manifest of the wrong kind", ("evaluate", "odd-manifest"), "image_shape is [28], not three"),
+    Wrong("run with a result of the wrong kind", ("evaluate", "odd-result"), "result.json: has no data as it was"),
     Wrong("run with an empty manifest", ("evaluate", "empty-manifest"), "manifest.json: has no image_shape"),
     Wrong("run without its weights", ("evaluate", "no-weights"), "encoder.safetensors: no such weights file"),
     Wrong("run with truncated weights", ("evaluate", "cut-weights"), "head.safetensors: not a readable safetensors"),
@@ -262,6 +273,7 @@ MEMORIES = [
     Wrong("memory with too few document ids", (*BUILD, *PRIVATE, "--units", "queries.npy"), "queries.npy"),
     Wrong("memory over a memory", (*BUILD[:-1], "memory", *PRIVATE), "holds a memory already"),
     _memory("query of no memory", "query", "pictures", "queries.npy", "--out", "new.npz", says="pictures"),
+    _memory("answers that are no .npz", "query", "memory", "queries.npy", "--out", "new.npy", says="ends in .npz"),
     _memory("query of another width", "query", "memory", "wide.npy", "--out", "new.npz", says="wide.npy"),
     _memory("report of no memory", "report", "nowhere", says="nowhere"),
     _memory("report of a damaged memory", "report", "broken-memory", says="broken-memory"),

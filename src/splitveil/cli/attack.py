@@ -55,6 +55,7 @@ def run_attacks(
     head: nn.Module | None = None,
     deadline: Deadline = NEVER,
     team: Team | None = None,
+    interrupted: str = "interrupted; finished attacks are kept, the same command goes on with the rest",
 ) -> Result:
     """Play a suite, keep every finished attack in `directory`, and show the way; Ctrl-C and SIGTERM lose nothing."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -70,7 +71,7 @@ def run_attacks(
                     client, suite, data, **words, undefended=undefended, bounds=known, time_budget=deadline.left
                 )
     except KeyboardInterrupt:
-        raise RunError("interrupted; finished attacks are kept, the same command goes on with the rest") from None
+        raise RunError(interrupted) from None
 
 
 @contextmanager
@@ -132,7 +133,8 @@ def attack(
         typer.echo(result.to_json())
     elif not quiet:
         _show(result, opened, known, asked)
-        out().print(f"wrote {run / 'attacks' / suite}: {chosen.file}, and pictures of the best, median and worst")
+        wrote = f"wrote {run / 'attacks' / suite}: {chosen.file}, and pictures of the best, median and worst"
+        out().print(wrote, markup=False)
 
 
 def _deadline(until: float | None, time_budget: float | None) -> Deadline:
@@ -200,7 +202,7 @@ def evaluate(
         _show(result, opened, known)
     failed = _gates(measured["victims"], min_accuracy, result, max_leak)
     for line in failed:
-        err().print(f"gate: {line}")
+        err().print(f"gate: {line}", markup=False)
     if failed:
         raise typer.Exit(1)
 

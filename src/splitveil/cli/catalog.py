@@ -80,7 +80,7 @@ ATTACKS = {
     "decoder-residual-lpips": Entry("splitveil.attacks:DecoderAttack", "the residual decoder, trained for LPIPS too"),
     "decoder-unet-mean16": Entry("splitveil.attacks:Averaged", "the U-Net on the mean of 16 releases"),
     "decoder-unet-label": Entry("splitveil.attacks:DecoderAttack", "the U-Net, told the true label"),
-    "decoder-residual-logits": Entry("splitveil.attacks:DecoderAttack", "the same, told the server's logits"),
+    "decoder-residual-logits": Entry("splitveil.attacks:DecoderAttack", "the residual one, told the server's logits"),
     "ridge-mean4": Entry("splitveil.attacks:Averaged", "least squares on the mean of 4 releases"),
     "ridge-mean16": Entry("splitveil.attacks:Averaged", "the same on 16"),
     "ridge-mean64": Entry("splitveil.attacks:Averaged", "the same on 64"),

@@ -18,7 +18,8 @@ from splitveil.data import Augment, fashion
 from splitveil.evaluation import Result, suite_named
 from splitveil.training import Recipe, find_device
 
-MARK = ".splitveil-demo"  # only a directory that carries it is ever cleared
+MARK = ".splitveil-demo"  # only a directory that carries it is ever cleared, and only of what a demo writes
+SUITE = "cheap"
 BUDGET = {False: 45.0, True: 18.0}  # seconds of training a client, at most; by --quick
 QUICK_ATTACKS = ("ridge", "ridge-mean16")  # closed forms: seconds each
 CLIENTS: dict[str, dict[str, list[dict[str, Any]]]] = {
@@ -35,7 +36,7 @@ def demo(*, quick: bool, out: Path, seed: int, device: str, as_json: bool, quiet
     place = find_device(device)
     refuse_ranks("demo")
     configs = {name: _config(words, quick=quick, seed=seed) for name, words in CLIENTS.items()}
-    suite = suite_named("cheap").only(QUICK_ATTACKS) if quick else suite_named("cheap")
+    suite = suite_named(SUITE).only(QUICK_ATTACKS) if quick else suite_named(SUITE)
     _clear(out)
     data = fashion()
     silent = quiet or as_json
@@ -51,11 +52,12 @@ def demo(*, quick: bool, out: Path, seed: int, device: str, as_json: bool, quiet
         attacked = run_attacks(
             prepared.split.to(place).client,
             data,
-            directory / "attacks" / "cheap",
+            directory / "attacks" / SUITE,
             suite=suite,
             label=name,
             quiet=silent,
             undefended=shown[0].attacked if shown else None,
+            interrupted="interrupted; the same command starts over",
         )
         shown.append(Shown(name, trained, attacked))
     if as_json:
@@ -81,6 +83,8 @@ class Shown:
             "mse": best.mse.mean,
             "ssim": None if best.ssim is None else best.ssim.mean,
             "worst_attack": self.attacked.headline,
+            "epochs": self.trained["epochs"],
+            "stopped": self.trained["stopped"],
             "unreliable": list(self.attacked.reasons),
         }
 
@@ -99,10 +103,15 @@ def _config(words: dict[str, list[dict[str, Any]]], *, quick: bool, seed: int) -
 
 
 def _clear(out: Path) -> None:
-    if (out / MARK).exists():
-        shutil.rmtree(out)
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} holds something else than an earlier demo; choose another --out")
+    """Remove an earlier demo; what it did not write is nobody's to remove."""
+    if not (out / MARK).exists():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UsageError(f"{out} holds something else than an earlier demo; choose another --out")
+        return
+    attacked = [path for name in CLIENTS for path in (out / name / "attacks").glob("*") if path.name != SUITE]
+    for added in (*(path for path in out.iterdir() if path.name not in (MARK, *CLIENTS)), *attacked):
+        raise UsageError(f"{added} was added to an earlier demo; move it away, or choose another --out")
+    shutil.rmtree(out)
 
 
 def _show(shown: list[Shown], out: Path) -> None:
@@ -123,8 +132,12 @@ def _show(shown: list[Shown], out: Path) -> None:
     console.print(table)
     console.print("leak: 0 = no better than the average picture, 1 = the exact picture")
     for each in shown:
+        if each.trained["stopped"]:
+            console.print(f"{each.name}: {each.trained['stopped']} after {each.trained['epochs']} epochs", markup=False)
+    for each in shown:
         for reason in each.attacked.reasons:
             console.print(f"{each.name}: not to be believed yet: {reason}", markup=False)
-    console.print(f"Look at what was reconstructed: {out}/*/attacks/cheap/**/*.png")
-    console.print("Next:", f"splitveil attack {out / shown[-1].name} --suite standard", soft_wrap=True)
+    console.print(f"Look at what was reconstructed: {out}/*/attacks/{SUITE}/**/*.png", markup=False)
+    again = f"Next: splitveil attack {out / shown[-1].name} --suite standard"
+    console.print(again, markup=False, soft_wrap=True)
     console.print("      splitveil train --help", soft_wrap=True)

@@ -14,6 +14,7 @@ import typer
 from splitveil.check import RunError, SplitVeilError
 from splitveil.cli.catalog import Catalog
 from splitveil.cli.memory import app as memory_app
+from splitveil.cli.misuse import misused
 from splitveil.cli.options import (
     ConfigFile,
     Device,
@@ -275,20 +276,14 @@ def run(words: Sequence[str] | None = None) -> None:
     except SplitVeilError as error:
         _leave(error, 3 if isinstance(error, RunError) else 2)
     except MISUSE as error:
-        _leave_misused(error)
+        if type(error).__name__ == "NoArgsIsHelpError":  # it has printed its help already
+            sys.exit(2)
+        _leave(misused(error, app, sys.argv[1:] if words is None else words), 2)
     except (OSError, MemoryError, RuntimeError) as error:  # a disk, a file or a size that no check of ours foresaw
         _leave(told(error), 3)
     if code == INTERRUPTED:
         _leave("interrupted", 3)
     sys.exit(code or 0)
-
-
-def _leave_misused(error: Any) -> NoReturn:
-    """Wrong words, as typer found them; asked for nothing at all, it has printed its help already."""
-    if type(error).__name__ == "NoArgsIsHelpError":
-        sys.exit(2)
-    command = error.ctx.command_path if error.ctx is not None else "splitveil"
-    _leave(f"{error.format_message().rstrip('.')}; see `{command} --help`", 2)
 
 
 def _leave(reason: Any, code: int) -> NoReturn:

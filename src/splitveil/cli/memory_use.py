@@ -19,6 +19,8 @@ REFUTED = 1  # exit code: a gate failed
 
 def answer_queries(folder: Path, queries: Path, *, out: Path, beta: float | None, as_json: bool) -> None:
     """Write output, stderr, snr and flagged of every query to one .npz."""
+    if out.suffix != ".npz":
+        raise UsageError(f"--out {out}: answers are several arrays; give a name that ends in .npz")
     memory = PrivateKV.load(folder)
     rows = read_rows(queries)
     if rows.shape[1] != memory.facts.kernel.d:

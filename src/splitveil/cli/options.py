@@ -27,7 +27,11 @@ Releases = Annotated[
 OnlyAttacks = Annotated[list[str] | None, typer.Option("--attack", help="Only this one; may be repeated.")]
 Probes = Annotated[
     list[str] | None,
-    typer.Option("--probe", metavar="NAME=N,…", help="Also ask whether the class is one of these; may be repeated."),
+    typer.Option(
+        "--probe",
+        metavar="NAME=N,…",
+        help="Also train probes for: is the class one of these? May be repeated.",
+    ),
 ]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many attack seeds.")]
 Workers = Annotated[

@@ -17,7 +17,7 @@ from splitveil.cli.runs import Run
 from splitveil.data import ImageSet
 from splitveil.evaluation import Result, Suite, attribute_probes
 
-WORDS = re.compile(r"([A-Za-z][A-Za-z0-9-]*)=(\d+(?:,\d+)*)")
+WORDS = re.compile(r"([A-Za-z][A-Za-z0-9-]*)=(\s*\d+(?:\s*,\s*\d+)*\s*)")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def read_probes(words: Sequence[str], *, queries: str | None = None) -> tuple[At
         raise UsageError("--queries plays attacks of its own and asks nothing; leave --probe away")
     asked: dict[str, Attribute] = {}
     for each in words:
-        found = WORDS.fullmatch(each.replace(" ", ""))
+        found = WORDS.fullmatch(each)
         if found is None:
             raise UsageError(f"--probe wants a name and class numbers such as animal=2,3,4,5,6,7, got {each!r}")
         name, numbers = found.groups()

@@ -12,7 +12,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,7 +47,7 @@ class Run:
     def data(self) -> ImageSet:
         """The images the run used, read again; refused if they have changed."""
         data = build_data(self.config)
-        if data.sha256 != self.result["data"]["sha256"]:
+        if data.sha256 != self.result["data"].get("sha256"):
             raise UsageError(
                 f"{self.config.data.source}: not the images {self.directory} was trained with (hash differs)"
             )
@@ -137,9 +137,9 @@ def read_run_config(directory: Path) -> Config:
     """The config a run was started with."""
     path = directory / "config.yaml"
     if not path.exists():
-        raise UsageError(
-            f"{directory}: not a run directory (no config.yaml); make one with `splitveil train --out {directory}`"
-        )
+        make = f"make one with `splitveil train --out {directory}`"
+        hint = "give one that `splitveil train` made" if directory.exists() else make
+        raise UsageError(f"{directory}: not a run directory (no config.yaml); {hint}")
     words = read_yaml(path)
     if not words:
         raise UsageError(f"{path}: is empty; put back a copy, or train a new run")
@@ -152,16 +152,25 @@ def open_run(directory: Path | str) -> Run:
     config = read_run_config(directory)
     if not (directory / "result.json").exists():
         raise UsageError(f"{directory}: the run is not finished; go on with `splitveil train --resume {directory}`")
-    facts = _read_json(directory / "model" / "manifest.json", needs=("image_shape", "n_classes", "mechanism"))
+    manifest = directory / "model" / "manifest.json"
+    facts = _read_json(manifest, needs={"image_shape": list, "n_classes": int, "mechanism": list})
     _refuse_edited(directory / "config.yaml", config, facts["mechanism"])
-    channels, height, width = facts["image_shape"]
-    shape = (channels, height, width)
-    split = build_split(config, image_shape=shape, n_classes=facts["n_classes"], fresh=False)
+    split = build_split(
+        config, image_shape=_shape(manifest, facts["image_shape"]), n_classes=facts["n_classes"], fresh=False
+    )
     load_weights(split.client.encoder, directory / "model" / "encoder.safetensors")
     load_weights(split.server, directory / "model" / "head.safetensors")
     split.client.eval()
     split.server.eval()
-    return Run(directory, config, _read_json(directory / "result.json", needs=("data", "accuracy")), split)
+    result = _read_json(directory / "result.json", needs={"data": dict, "accuracy": dict})
+    return Run(directory, config, result, split)
+
+
+def _shape(manifest: Path, sides: list[Any]) -> tuple[int, int, int]:
+    match sides:
+        case [int(channels), int(height), int(width)] if min(sides) > 0:
+            return channels, height, width
+    raise UsageError(f"{manifest}: image_shape is {sides}, not three sizes; the run directory is damaged")
 
 
 def _refuse_edited(path: Path, config: Config, trained: object) -> None:
@@ -221,12 +230,14 @@ def commit() -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def _read_json(path: Path, *, needs: Sequence[str]) -> dict[str, Any]:
+def _read_json(path: Path, *, needs: Mapping[str, type]) -> dict[str, Any]:
     try:
         words = json.loads(path.read_text(encoding="utf-8"))
-        missing = [key for key in needs if key not in words]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); the run directory is incomplete") from None
-    if missing or not isinstance(words, dict):
-        raise UsageError(f"{path}: has no {missing[0] if missing else 'keys'}; the run directory is damaged")
+    if not isinstance(words, dict):
+        raise UsageError(f"{path}: has no keys; the run directory is damaged")
+    for key, kind in needs.items():
+        if not isinstance(words.get(key), kind):
+            raise UsageError(f"{path}: has no {key} as it was written; the run directory is damaged")
     return words

@@ -114,4 +114,4 @@ def _summary(directory: Path, result: dict[str, Any]) -> None:
     )
     if result["stopped"]:
         console.print(f"stopped early: {result['stopped']}, after {result['epochs']} epochs")
-    console.print(f"wrote {directory}; next: splitveil evaluate {directory}")
+    console.print(f"wrote {directory}; next: splitveil evaluate {directory}", markup=False)

@@ -124,6 +124,9 @@ class ImageSet:
             notes=(*self.notes, *notes),
         )
 
+    def __repr__(self) -> str:
+        return f"ImageSet({self.describe()})"
+
     def describe(self) -> str:
         """One line: name, image shape, classes, images per role, notes."""
         shape = "×".join(map(str, self.image_shape))

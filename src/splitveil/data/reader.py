@@ -67,17 +67,27 @@ def read(
 
 def _open(source: Source, how: Decoding, *, people: bool) -> Pool | ImageSet:
     """A pool where the source has no roles of its own, else the set."""
-    if source in EMBEDDED_NAMES:
-        return fashion()
     path = Path(source)
-    if path.is_dir():
+    found: Pool | ImageSet
+    if source in EMBEDDED_NAMES:
+        found = fashion()
+    elif path.is_dir():
         found = _open_folder(path, how, people=people)
     elif path.suffix == ".npz":
         arrays = load_arrays(path)
         found = _from_pack(path, arrays) if is_pack(arrays) else from_arrays(path, arrays)
     else:
         raise _unknown(str(source), path)
+    _refuse_ignored(found, how)
     return replace(found, people=True) if people and not found.people else found
+
+
+def _refuse_ignored(found: Pool | ImageSet, how: Decoding) -> None:
+    """Image files are decoded as asked; arrays are what they are."""
+    channels, height, width = (found.part if isinstance(found, Pool) else found.train).image_shape
+    if how.size not in (None, height) or how.size not in (None, width) or how.channels not in (None, channels):
+        held = f"holds images of {channels}×{height}×{width}, which are not decoded from files"
+        raise UsageError(f"{found.name} {held}; leave size and channels out")
 
 
 def _unknown(source: str, path: Path) -> UsageError:

@@ -13,7 +13,7 @@ from splitveil.regularizers.base import Progress, Step
 from splitveil.split import Split
 from splitveil.training.device import n_ranks
 from splitveil.training.recipe import Recipe
-from splitveil.training.setup import refuse_statistics, steps_per_epoch
+from splitveil.training.setup import refuse_idle, refuse_statistics, steps_per_epoch
 from splitveil.training.step import Joint, Term
 from splitveil.types import Features, Images, Sent
 
@@ -26,6 +26,7 @@ def rehearse(split: Split, data: ImageSet, recipe: Recipe, terms: Sequence[Term]
     Guarantees: split and terms stay as they are.
     """
     steps_per_epoch(data.train, recipe, n_ranks=n_ranks())
+    refuse_idle(recipe, terms)
     if n_ranks() > 1 and device.type == "cpu":
         refuse_statistics(split, recipe)
     split, terms = copy.deepcopy((split, terms))

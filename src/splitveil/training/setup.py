@@ -31,6 +31,7 @@ def steps_per_epoch(part: Part, recipe: Recipe, *, n_ranks: int) -> int:
 
 def set_up(place: Place, split: Split, recipe: Recipe, terms: Sequence[Term], n_classes: int) -> Stepper:
     """A stepper that is ready to go. The networks of `split` are moved and wrapped, not copied."""
+    refuse_idle(recipe, terms)
     joint = Joint(split)
     joint.requires_grad_(True)
     if recipe.freeze != "nothing":
@@ -52,6 +53,14 @@ def set_up(place: Place, split: Split, recipe: Recipe, terms: Sequence[Term], n_
         term.regularizer.to(place.device, next(joint.parameters()).dtype)
         term.regularizer.bind(split.client, split.server)
     return Stepper(place, model, optimizer, recipe, terms, n_classes)
+
+
+def refuse_idle(recipe: Recipe, terms: Sequence[Term]) -> None:
+    """Raise if penalties would charge an encoder that cannot move."""
+    if terms and recipe.freeze == "encoder":
+        raise UsageError(
+            f"{terms[0].name} charges the encoder, which freeze=encoder holds still; leave one of the two out"
+        )
 
 
 def refuse_statistics(split: Split, recipe: Recipe) -> None:
