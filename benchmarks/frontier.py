@@ -226,8 +226,9 @@ def plot(folder: Path, path: Path) -> None:
         if not mine:
             continue
         style = {"color": "black", "lw": 2} if name == "noise" else {"lw": 1, "ls": "--" if name in LITERAL else "-"}
+        style |= {"marker": "osv^D<>pPX*hdH"[i], "ms": 5, "label": name.replace("_", "-")}
         for axis, values in ((axes[0], [r.mse for r in mine]), (axes[1], [r.bits for r in mine])):
-            axis.plot([100 * r.accuracy for r in mine], values, marker="osv^D<>pPX*hdH"[i], ms=5, label=name, **style)
+            axis.plot([100 * r.accuracy for r in mine], values, **style)
     axes[0].set(xlabel="accuracy on victims, %", ylabel="attack MSE (higher is more private)")
     axes[1].set(xlabel="accuracy on victims, %", ylabel="bits about x at most (lower is more private)")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
