@@ -27,6 +27,13 @@ def test_interval_covers_the_truth_about_95_times_of_100():
     assert 0.90 <= np.mean(hits) <= 0.98
 
 
+@pytest.mark.parametrize(("seeds", "least", "most"), [(2, 0.4, 0.6), (3, 0.6, 0.85), (30, 0.88, 0.98)])
+def test_few_seeds_that_differ_are_covered_less_often(seeds, least, most):
+    effects = torch.randn(300, seeds, generator=stream(2, "effects"))
+    hits = [(i := interval(row[:, None].expand(-1, 5), replicates=300)).low <= 0 <= i.high for row in effects]
+    assert least <= np.mean(hits) <= most
+
+
 def test_nested_resampling_agrees_with_a_slow_loop():
     rng = stream(2, "nested")
     targets, attacks = torch.randn(3, 1, 1, generator=rng), 0.5 * torch.randn(3, 2, 1, generator=rng)

@@ -7,6 +7,9 @@
 Attack seeds are nested in target seeds. Images are crossed with both: every seed is scored on the same victims, so one
 draw of images serves all seeds of a replicate (the pigeonhole bootstrap of Owen 2007). Drawing images anew for each
 seed would treat the same victim under two seeds as two victims and give intervals that are too short.
+
+Few members are resampled into few means: where two or three seeds differ more than images do, the interval holds the
+truth far less often than its level says. It shows then how far these seeds lie apart, not where another would land.
 """
 
 from dataclasses import dataclass
