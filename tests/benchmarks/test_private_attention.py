@@ -1,5 +1,7 @@
 """A label of the speed table is the number of rows of what was timed."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,3 +48,10 @@ def test_a_graph_on_a_gpu_is_of_the_memory_of_its_label(speed: Any, monkeypatch:
     asked = {name: call() for name, (call, _) in speed.cuda_calls(built).items() if name.startswith("private")}
     assert len(asked) == 12
     assert all(f"n = {speed.power(n)}, " in name for name, n in asked.items())
+
+
+def test_a_run_keeps_what_the_runs_before_it_found(speed: Any, tmp_path: Path) -> None:
+    out = tmp_path / "speed.json"
+    assert speed.earlier(out) == []
+    out.write_text(json.dumps({"ratios": {"a": 1}, "seconds": {"a": 2}, "earlier runs": [{"ratios": {"a": 3}}]}))
+    assert speed.earlier(out) == [{"ratios": {"a": 3}}, {"ratios": {"a": 1}}]
