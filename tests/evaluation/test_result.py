@@ -104,3 +104,30 @@ def test_another_schema_is_refused():
 def test_a_missing_file_is_told_in_one_line(tmp_path):
     with pytest.raises(UsageError, match="no such result"):
         Result.load(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("cut", "message"),
+    [
+        ("image_shape", "'image_shape' is missing"),
+        ("attacks", "'attacks' is missing"),
+        ("headline", "headline"),
+        ("bounds", "'bounds' is missing"),
+    ],
+)
+def test_a_result_that_is_not_whole_is_refused_in_one_line(cut, message):
+    words = json.loads(RESULT.to_json())
+    del words[cut]
+    for text in (json.dumps(words), '{"schema_version": 2}'):
+        with pytest.raises(UsageError, match=r"not a whole result of an evaluation: .*; evaluate again") as told:
+            Result.from_json(text)
+        assert "\n" not in str(told.value)
+    with pytest.raises(UsageError, match=message):
+        Result.from_json(json.dumps(words))
+
+
+def test_a_flag_that_is_not_known_is_refused():
+    words = json.loads(RESULT.to_json())
+    words["attacks"][0]["flags"][0]["name"] = "too good"
+    with pytest.raises(UsageError, match=r"not a whole result .*'too good'"):
+        Result.from_json(json.dumps(words))

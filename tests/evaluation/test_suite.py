@@ -268,6 +268,12 @@ def test_two_of_one_name_are_refused():
     assert len(both.on(replace(FULL, has_client=False)).trials) == 1  # the same black box
 
 
+@pytest.mark.parametrize("inquiries", [(), (Inquiry(Probe(), Threat()),)])
+def test_a_suite_without_an_attack_is_refused(inquiries):
+    with pytest.raises(UsageError, match="suite 'mine' has no attack; give at least one"):
+        Suite("mine", (), inquiries=inquiries)
+
+
 def test_an_unknown_suite_is_refused():
     with pytest.raises(UsageError, match="did you mean 'standard'"):
         suite_named("standart")

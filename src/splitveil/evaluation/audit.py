@@ -11,13 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splitveil.bounds import bounds_of
+from splitveil.attacks import oracle_of
+from splitveil.bounds import Bound, bounds_of
 from splitveil.check import UsageError
 from splitveil.data import ImageSet
 from splitveil.evaluation.evaluate import evaluate
 from splitveil.evaluation.play import Progress
+from splitveil.evaluation.rehearsal import device_of, rehearse
 from splitveil.evaluation.result import Result
 from splitveil.evaluation.roles import Roles, roles_of, split_roles
+from splitveil.evaluation.stage import PROBES
 from splitveil.evaluation.suite import Suite
 from splitveil.evaluation.suites import suite_named
 from splitveil.split import Client
@@ -30,7 +33,7 @@ def audit(
     suite: str | Suite = "cheap",
     labels: Tensor | np.ndarray | None = None,
     seeds: Sequence[int] = (0,),
-    out: Path | None = None,
+    out: Path | str | None = None,
     keep_samples: bool | None = None,
     progress: Progress | None = None,
     client_name: str | None = None,
@@ -45,7 +48,7 @@ def audit(
     """
     chosen = suite_named(suite) if isinstance(suite, str) else suite  # a wrong word is told before any work
     data = roles_of(images) if isinstance(images, ImageSet) else _roles(images, labels)
-    bounds = bounds_of(client, data.for_bounds()) if isinstance(client, Client) else ()
+    bounds = _bounds(client, data) if isinstance(client, Client) else ()
     return evaluate(
         client,
         chosen,
@@ -57,6 +60,14 @@ def audit(
         progress=progress,
         client_name=client_name,
     )
+
+
+def _bounds(client: Client, data: Roles) -> tuple[Bound, ...]:
+    """What bounds the errors of all attacks, once the client is known to work."""
+    oracle = oracle_of(client)
+    few = data.auxiliary.take(min(PROBES, len(data.auxiliary)))
+    rehearse(oracle, few.to(device_of(oracle) or few.device).images())
+    return bounds_of(client, data.for_bounds())
 
 
 def _roles(images: Tensor | np.ndarray, labels: Tensor | np.ndarray | None) -> Roles:

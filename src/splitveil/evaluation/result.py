@@ -126,6 +126,14 @@ class Result:
             raise UsageError("this is not a result of an evaluation: no JSON with a schema_version") from None
         if version != SCHEMA_VERSION:
             raise UsageError(f"this result has schema {version}, this version reads {SCHEMA_VERSION}; evaluate again")
+        try:
+            return cls._from_words(words)
+        except (KeyError, TypeError, ValueError) as error:
+            told = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+            raise UsageError(f"this is not a whole result of an evaluation: {told}; evaluate again") from None
+
+    @classmethod
+    def _from_words(cls, words: dict[str, Any]) -> "Result":
         lists = {name: tuple(words[name]) for name in ("image_shape", "seeds", "reasons", "not_checked")}
         attacks = tuple(_attack(each) for each in words["attacks"])
         inferences = tuple(_inference(each) for each in words["inferences"])
@@ -134,15 +142,15 @@ class Result:
         records = {"attacks": attacks, "inferences": inferences, "bounds": bounds, "not_played": absent}
         return cls(**words | lists | records | {"oracle_mse": Interval(**words["oracle_mse"])})
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write it as JSON; a killed write leaves the old file."""
-        write_text(path, self.to_json() + "\n")
+        write_text(Path(path), self.to_json() + "\n")
 
     @classmethod
-    def load(cls, path: Path) -> "Result":
+    def load(cls, path: Path | str) -> "Result":
         """Read what `save` wrote."""
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"))
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UsageError(f"{path}: no such result; run an evaluation first") from None
 

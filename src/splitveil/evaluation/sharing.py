@@ -18,6 +18,7 @@ from torch import nn
 from splitveil.check import RunError, UsageError
 from splitveil.data import ImageSet
 from splitveil.evaluation.play import Progress, Reporter, Update, play_claimed, standing
+from splitveil.evaluation.rehearsal import different
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.stage import Stage, set_stage
 from splitveil.evaluation.suite import Inquiry, Suite, Trial
@@ -66,7 +67,7 @@ def take_part(
     suite: str | Suite,
     data: ImageSet | Roles,
     *,
-    out: Path,
+    out: Path | str,
     seeds: Sequence[int] = (0,),
     progress: Progress | None = None,
     head: nn.Module | None = None,
@@ -78,6 +79,7 @@ def take_part(
     The words are those of `evaluate`, and give the same trials; a function whose answers are random needs a
     `client_name`. What comes back tells how many of all are finished.
     """
+    seeds, out = different(seeds), Path(out)
     stage, tell = _stage(client, suite, data, out, head, client_name), Reporter(progress, time_budget)
     with pausing(tell.pause):
         play_claimed(stage.suite, stage.scene, stage.store, seeds, tell, Claims(out))
@@ -89,7 +91,7 @@ def prepare(
     suite: str | Suite,
     data: ImageSet | Roles,
     *,
-    out: Path,
+    out: Path | str,
     seeds: Sequence[int] = (0,),
     progress: Progress | None = None,
     head: nn.Module | None = None,
@@ -100,8 +102,8 @@ def prepare(
 
     It ends as `evaluate` does when its time is up, and goes on where it stopped; where all is finished it is done.
     """
-    tell = Reporter(progress, time_budget)
-    stage = _stage(client, suite, data, out, head, client_name)
+    seeds, tell = different(seeds), Reporter(progress, time_budget)
+    stage = _stage(client, suite, data, Path(out), head, client_name)
     begun = Update(*standing(stage.suite, stage.store, seeds), JUDGES, seeds[0])
     if stage.scene.judges is None or begun.index == begun.total:
         return

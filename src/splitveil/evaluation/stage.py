@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from splitveil.attacks import Oracle, oracle_of
@@ -11,6 +10,7 @@ from splitveil.check import UsageError
 from splitveil.data import ImageSet
 from splitveil.evaluation.fingerprints import client_fingerprint, head_fingerprint
 from splitveil.evaluation.judges import Judges
+from splitveil.evaluation.rehearsal import device_of, rehearse
 from splitveil.evaluation.roles import Roles, roles_of
 from splitveil.evaluation.store import Store
 from splitveil.evaluation.suite import Ground, NotPlayed, Suite
@@ -18,7 +18,7 @@ from splitveil.evaluation.suites import suite_named
 from splitveil.evaluation.trial import Scene
 from splitveil.evaluation.victims import Victims
 
-PROBES = 8  # images that randomness is tried on
+PROBES = 8  # images that a client, and its randomness, is tried on
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ def set_stage(
     """Move the images to the client, fit the suite to what is there, and open the store."""
     suite = suite_named(suite) if isinstance(suite, str) else suite
     scene = _set_scene(oracle_of(client), data, suite.n_victims, keep_samples, head)
-    is_random = scene.oracle.is_random(scene.roles.auxiliary.images(slice(PROBES)))
+    probes = scene.roles.auxiliary.images(slice(PROBES))
+    rehearse(scene.oracle, probes)
+    is_random = scene.oracle.is_random(probes)
     ground = _ground(scene, is_random)
     not_played, suite = suite.left_out(ground), suite.on(ground)
     name = client_fingerprint(scene.oracle, scene.roles, name=client_name)
@@ -74,18 +76,11 @@ def _set_scene(
     roles = roles_of(data) if isinstance(data, ImageSet) else data
     if keep_samples and roles.people:
         raise UsageError(f"{roles.name} shows people: their reconstructions are not kept; leave keep_samples out")
-    device = _device_of(oracle)
+    device = device_of(oracle)
     roles = roles if device is None else roles.to(device)
     part = roles.victims if n_victims is None else roles.victims.take(min(n_victims, len(roles.victims)))
     keep = not roles.people if keep_samples is None else keep_samples
     return Scene(oracle, roles, Victims(part, oracle), keep, head=head)
-
-
-def _device_of(oracle: Oracle) -> torch.device | None:
-    """Where the client is; None where it cannot be told."""
-    if oracle.client is None:
-        return None
-    return next((value.device for value in oracle.client.state_dict().values()), None)
 
 
 def _ground(scene: Scene, is_random: bool) -> Ground:

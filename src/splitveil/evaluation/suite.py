@@ -94,6 +94,8 @@ class Suite:
     recognition: Recognition | None = None  # None: nobody
 
     def __post_init__(self) -> None:
+        if not self.trials:
+            raise UsageError(f"suite {self.name!r} has no attack; give at least one, as Trial(Ridge(), Threat())")
         asked: tuple[Trial | Inquiry, ...] = (*self.trials, *self.inquiries)
         slugs: set[str] = set()
         for each in asked:

@@ -69,7 +69,10 @@ class Victims:
 
     def _release(self, rows: slice, threat: Threat, seed: int) -> Releases:
         source = SeededSource(seed, "victims", rows.start)
-        return self._oracle.release(self._part.images(rows), source=source, releases=threat.releases)
+        sent = self._oracle.release(self._part.images(rows), source=source, releases=threat.releases)
+        if not sent.isfinite().all():
+            raise RunError(f"the client sends NaN or infinite numbers for a victim of {rows.start} to {rows.stop - 1}")
+        return sent
 
     @staticmethod
     def _slices(start: int, stop: int, size: int) -> Iterator[slice]:
@@ -79,8 +82,10 @@ class Victims:
     def score(self, rows: slice, x_hat: Images) -> dict[str, Scores]:
         """Every metric that these images have, one score per image."""
         x = self._part.images(rows)
-        if x_hat.shape != x.shape or not x_hat.isfinite().all():
-            raise RunError(f"an attack must answer with {tuple(x.shape)} finite numbers, got {tuple(x_hat.shape)}")
+        if x_hat.shape != x.shape:
+            raise RunError(f"an attack must answer with images of shape {tuple(x.shape)}, got {tuple(x_hat.shape)}")
+        if not x_hat.isfinite().all():
+            raise RunError("an attack answered with NaN or infinite numbers; the client may send such while it learns")
         x_hat = x_hat.clamp(0, 1)
         scores = {"mse": mse(x, x_hat), "psnr": psnr(x, x_hat)}
         if has_ssim(self.image_shape):
