@@ -389,10 +389,28 @@ def test_a_headline_that_an_unfinished_attack_could_pass_is_not_relied_on(monkey
 def test_an_attack_that_fails_on_an_undefended_client_is_flagged(result):
     for leak, is_flagged in ((0.01, True), (0.9, False)):
         span = Interval(leak, leak, leak)
-        before = replace(result, attacks=tuple(replace(attack, leak=span) for attack in result.attacks))
+        attacks = tuple(replace(attack, leak=span) for attack in result.attacks)
+        before = replace(result, attacks=attacks, client="another")
         found = evaluate(WORLD.client(), RIDGE, ROLES, undefended=before)
         assert (FlagName.FAILS_UNDEFENDED in names(found)) is is_flagged
         assert FlagName.FAILS_UNDEFENDED not in found.not_checked
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"client": "another", "data_sha256": "11"},
+            r"a result on other images \(world, 11\) than these \(world, 00\)",
+        ),
+        ({}, "of this very client; give that of one without its defense"),
+    ],
+)
+def test_a_result_that_says_nothing_of_the_undefended_client_is_refused(result, changes, message):
+    begun = []
+    with pytest.raises(UsageError, match=message):
+        evaluate(WORLD.client(), RIDGE, ROLES, undefended=replace(result, **changes), progress=begun.append)
+    assert begun == []
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,10 @@ from splitveil.check import UsageError
 from splitveil.data import ImageSet
 from splitveil.evaluation.inferences import asked, judged
 from splitveil.evaluation.play import Outcomes, Progress, Reporter, play
+from splitveil.evaluation.rehearsal import different
 from splitveil.evaluation.result import InferenceResult, Result
 from splitveil.evaluation.roles import Roles, mean_image
-from splitveil.evaluation.stage import set_stage
+from splitveil.evaluation.stage import Stage, set_stage
 from splitveil.evaluation.suite import Suite
 from splitveil.evaluation.summary import Context, Played, summarize
 from splitveil.evaluation.trial import Scene
@@ -33,7 +34,7 @@ def evaluate(
     data: ImageSet | Roles,
     *,
     seeds: Sequence[int] = (0,),
-    out: Path | None = None,
+    out: Path | str | None = None,
     undefended: Result | None = None,
     bounds: Sequence[Bound] = (),
     keep_samples: bool | None = None,
@@ -45,10 +46,10 @@ def evaluate(
 ) -> Result:
     """Attack `client` (a Client, an encoder, or any function from images to features) with every attack of `suite`.
 
-    Images move to the client's device. `undefended` is the result of the same suite on an undefended client, `bounds`
-    are what no attack beats: with them two more flags can be judged. With `out`, finished trials are kept there, one
-    JSON each, and not run again; the result is written there too. Samples are kept unless the images show people; with
-    `keep_samples=True` a trial that was finished without them is run again.
+    Images move to the client's device. `undefended` is the result of the same suite on an undefended client and the
+    same images, `bounds` are what no attack beats: with them two more flags can be judged. With `out`, finished trials
+    are kept there, one JSON each, and not run again; the result is written there too. Samples are kept unless the
+    images show people; with `keep_samples=True` a trial that was finished without them is run again.
     `head` is the server's half, for attackers who hold it. After `time_budget` seconds nothing more is begun: `TimeUp`.
     Priors that attacks have learned from auxiliary images are shared among the trials in `out` until a whole suite is
     finished; `keep_priors` leaves them there for the next evaluation. A function whose answers are random cannot be
@@ -59,10 +60,10 @@ def evaluate(
     the piece of victims in hand (or the search for an attack's own settings); a kill, no more than that or what a fit
     did since its last saved state: `SAVE_EVERY` seconds and up to the next check.
     """
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise UsageError(f"seeds must be different numbers, at least one, got {list(seeds)}")
+    seeds, out = different(seeds), None if out is None else Path(out)
     tell = Reporter(progress, time_budget)
     stage = set_stage(client, suite, data, out=out, keep_samples=keep_samples, head=head, client_name=client_name)
+    _refuse_stranger(undefended, stage)
     suite, scene = stage.suite, stage.scene
     with pausing(tell.pause):
         outcomes = play(suite, scene, stage.store, seeds, tell)
@@ -77,6 +78,20 @@ def evaluate(
     if not (keep_priors or suite.is_part):  # the rest of a suite may need them yet
         stage.store.forget_priors()
     return result
+
+
+def _refuse_stranger(undefended: Result | None, stage: Stage) -> None:
+    """Refuse a result that says nothing about this client without its defense."""
+    if undefended is None:
+        return
+    roles = stage.scene.roles
+    if undefended.data_sha256 != roles.sha256:
+        raise UsageError(
+            f"undefended is a result on other images ({undefended.data}, {undefended.data_sha256[:8]}) than "
+            f"these ({roles.name}, {roles.sha256[:8]}); attack the undefended client on these"
+        )
+    if undefended.client == stage.client:
+        raise UsageError("undefended is a result of this very client; give that of one without its defense")
 
 
 def _inferences(suite: Suite, scene: Scene, outcomes: Outcomes, headline: str) -> tuple[InferenceResult, ...]:
