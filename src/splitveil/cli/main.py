@@ -182,7 +182,7 @@ def evaluate(
 ) -> None:
     """Measure a finished run on the victims: accuracy, and what a suite of attacks reconstructs.
 
-    Example: `splitveil evaluate runs/noisy --min-accuracy 0.85 --max-leak 0.6`
+    Example: `splitveil evaluate runs/noisy --suite standard --min-accuracy 0.85 --max-leak 0.6`
     """
     from splitveil.cli import attack as command
 

@@ -51,7 +51,7 @@ def still_falling(health: Health) -> Flag | None:
     """The budget ended before the selection error was flat: a longer attack would do better."""
     if not health.still_falling:
         return None
-    return Flag(FlagName.STILL_FALLING, f"after {health.steps} steps; train the attack longer")
+    return Flag(FlagName.STILL_FALLING, f"after {health.steps} steps; give the attack more, or play a larger suite")
 
 
 def could_pass(headline: Interval, unfinished: Mapping[str, Interval]) -> Flag | None:
