@@ -12,7 +12,7 @@ from splitveil.networks import small_cnn
 from splitveil.split import Bottleneck, cut
 from worlds.small import small_images, small_split
 
-DATA = small_images()
+DATA = small_images(n_other=64)  # pairs enough
 
 
 def test_a_noisy_client_has_bits_two_points_and_van_trees_but_no_local_dp():
@@ -20,6 +20,16 @@ def test_a_noisy_client_has_bits_two_points_and_van_trees_but_no_local_dp():
     found = bounds_of(client, DATA)
     assert {bound.name.split(",")[0] for bound in found} == {"information", "two points", "van Trees"}
     assert [line.split(":")[0] for line in missing(client)] == ["local DP"]
+
+
+@pytest.mark.parametrize(("n", "n_classes"), [(59, 1), (60, 1), (63, 3), (64, 3)])
+def test_too_few_pairs_bound_nothing_and_are_told_of(n, n_classes):
+    client = small_split(mechanism=Gaussian(std=0.1)).client
+    parts = replace(parts_of(small_images(n_other=n)), n_classes=n_classes)
+    is_enough = n_classes * (n // n_classes // 2) + (n % n_classes) * (n // n_classes % 2) >= 30
+    found = [bound for bound in bounds_of(client, parts) if bound.name == "two points"]
+    told = [line for line in missing(client, parts) if line.startswith("two points: needs 30 pairs of images of one")]
+    assert (len(found), len(told)) == ((1, 0) if is_enough else (0, 1))
 
 
 def test_behind_a_clip_there_is_local_dp_too():

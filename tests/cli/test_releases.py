@@ -243,7 +243,7 @@ def test_what_could_not_be_played_is_said_in_one_line(
     both = (suites.Threat(releases=4), suites.Threat(releases=4, insider=True))
     averaged = [suites.Trial(suites.Averaged(suites.Ridge(), 4), threat) for threat in both]
     monkeypatch.setattr(commands, "suite_named", lambda _: Suite("tiny", (*trials, *averaged)))
-    few = "ridge (needs 4096 queries, there are images for 200); ridge (needs 512 queries, there are images for 200)"
+    few = "ridge (needs 4096 queries, there are images for 204); ridge (needs 512 queries, there are images for 204)"
     silent = "ridge-mean4 (nothing is random, so releases are alike)"
     assert f"\nnot played: {few}; {silent}\n" in call("silent").out
     assert f"\nnot played: {few}\n" in call("noisy").out

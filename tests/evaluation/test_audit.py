@@ -35,10 +35,10 @@ def test_module_function_and_array_give_the_same_leak():
 
 
 def test_an_image_set_brings_its_own_roles():
-    data = small_images(n_train=64, n_other=32)
+    data = small_images(n_train=64, n_other=64)
     found = splitveil.audit(small_split().client, data, suite=RIDGE)
     assert found.data == "small"
-    assert found.n_victims == 32
+    assert found.n_victims == 64
     assert {attack.knowledge for attack in found.attacks} == {"white-box outsider", "white-box insider"}
     assert {bound.name.split(",")[0] for bound in found.bounds} == {"information", "two points", "van Trees"}
 

@@ -24,7 +24,7 @@ def make_runs(root: Path, mechanisms: Mapping[str, str] = MECHANISMS) -> None:
     """Train each in the folder of its name in `root`."""
     rng = np.random.default_rng(0)
     arrays = {}
-    for role, n in (("train", 64), ("auxiliary", 200), ("selection", 40), ("victims", 30)):
+    for role, n in (("train", 64), ("auxiliary", 200), ("selection", 40), ("victims", 64)):
         coarse = rng.integers(0, 256, (n, 2, 2), dtype=np.uint8)
         fine = rng.integers(0, 20, (n, 8, 8), dtype=np.uint8)
         arrays[f"{role}_images"] = coarse.repeat(4, axis=1).repeat(4, axis=2) // 2 + fine

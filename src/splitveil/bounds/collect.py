@@ -7,8 +7,8 @@ from splitveil.bounds.base import Bound
 from splitveil.bounds.channel import channel_of, obstacle, roughness
 from splitveil.bounds.information import information
 from splitveil.bounds.jacobian import Probing
-from splitveil.bounds.parts import Parts, encoded, parts_of
-from splitveil.bounds.two_point import has_pairs, two_point
+from splitveil.bounds.parts import Parts, classes_of, encoded, parts_of
+from splitveil.bounds.two_point import too_few, two_point
 from splitveil.data import ImageSet
 from splitveil.split import Client
 
@@ -27,7 +27,7 @@ def bounds_of(
     if obstacle(client.mechanism) is None:
         known = encoded(channel_of(client), parts)
         found += [bound for count in counts for bound in information(known, releases=count, seed=seed)]
-        if has_pairs(known.read.classes):
+        if too_few(known.read.classes) is None:
             found += [two_point(known, parts.read, releases=count, seed=seed) for count in counts]
         found += _van_trees(client, parts, counts, seed)
     if local_dp.obstacle(client.mechanism) is None:
@@ -38,11 +38,12 @@ def bounds_of(
 def missing(client: Client, data: ImageSet | Parts | None = None, *, seed: int = 0) -> tuple[str, ...]:
     """One line for each kind of bound that this client does not have; without `data`, as far as its mechanism shows."""
     mechanism = client.mechanism
-    reason = obstacle(mechanism)
+    reason, lacking = obstacle(mechanism), None
     if reason is None:
         parts = None if data is None else _placed(client, data)
         reason = roughness(mechanism) if parts is None else van_trees.obstacle(client, parts.read, seed=seed)
-    reasons = (reason, local_dp.obstacle(mechanism))
+        lacking = None if parts is None else too_few(classes_of(parts.read, parts.n_classes))
+    reasons = (reason, lacking, local_dp.obstacle(mechanism))
     return tuple(reason for reason in reasons if reason is not None)
 
 

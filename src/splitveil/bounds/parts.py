@@ -48,10 +48,14 @@ def encoded(channel: Channel, parts: Parts) -> Encoded:
     """What the channel makes of every image."""
 
     def points(part: Part) -> Points:
-        classes = part.labels if parts.n_classes > 1 else torch.zeros_like(part.labels)
-        return Points(channel.all_features(part), classes)
+        return Points(channel.all_features(part), classes_of(part, parts.n_classes))
 
     return Encoded(channel, points(parts.fit), points(parts.choose), points(parts.read), parts.n_classes)
+
+
+def classes_of(part: Part, n_classes: int) -> Int[Tensor, " image"]:
+    """Its labels; all alike where there are none."""
+    return part.labels if n_classes > 1 else torch.zeros_like(part.labels)
 
 
 def parts_of(data: ImageSet) -> Parts:
