@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from splitveil.attacks import Gallery, Recognition, chance_of_finding, recognition
+from splitveil.attacks import Gallery, Health, Recognition, chance_of_finding, recognition
 from splitveil.check import UsageError
 from splitveil.fitting import Plan
 from worlds.small import row_images
@@ -50,6 +50,17 @@ def test_it_is_found_again_where_it_was_kept(recognizer, tmp_path):
     assert torch.equal(first.logits(x), again.logits(x))
     QUICK.fit(DATA.train, DATA.selection, n_classes=3, seed=1, kept=place, watch=checks.append)
     assert checks
+
+
+@pytest.mark.parametrize("place", [None, "judge.safetensors"])
+def test_it_tells_whether_it_was_cut_short(place, tmp_path):
+    kept = place and tmp_path / place
+    brief = Recognition(batch=32, plan=Plan(steps=4, check_every=2))
+    assert brief.fit(DATA.train, DATA.selection, n_classes=3, kept=kept).health == Health(steps=4, still_falling=True)
+    flat = Recognition(batch=32, plan=Plan(steps=40, lr=1e-9, check_every=1, patience=2))
+    ended = flat.fit(DATA.train, DATA.selection, n_classes=3, kept=kept).health
+    assert not ended.still_falling
+    assert 0 < ended.steps < 40
 
 
 def test_a_damaged_judge_is_trained_anew(tmp_path):

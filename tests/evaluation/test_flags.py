@@ -21,6 +21,7 @@ def around(mean: float, half: float = 0.001) -> Interval:
 
 CASES = [
     (FlagName.STILL_FALLING, flags.still_falling, (Health(still_falling=True),), (Health(still_falling=False),)),
+    (FlagName.STILL_FALLING, flags.judge_cut, (Health(still_falling=True),), (Health(steps=9),)),
     (
         FlagName.STILL_FALLING,
         flags.could_pass,

@@ -147,6 +147,7 @@ def test_a_judge_of_an_older_version_tells_its_seconds_alone(folder, result, tmp
         write_tensors(judge, tensors, {"facts": words["facts"], "seconds": "1000.0"})
     again = found(evaluate(client(), SUITE, DATA, out=tmp_path), "classifier-on-reconstruction")
     assert again.seconds > 1000
+    assert not again.flags
     assert again.peak_memory_mb is None
 
 
@@ -180,8 +181,30 @@ def test_every_judge_is_trained_before_an_attack_begins(monkeypatch):
     assert None not in order
 
 
-def test_a_probe_that_was_cut_short_is_flagged(result):
-    assert not found(result, "classifier-on-reconstruction").flags
+@pytest.mark.parametrize("people_are_shown", [False, True])
+def test_a_judge_that_was_cut_short_is_flagged_and_stays_so(people_are_shown, tmp_path):
+    data = people() if people_are_shown else DATA
+    names = ["re-identification R@1", "re-identification R@5"] if people_are_shown else ["classifier-on-reconstruction"]
+    brief = Suite("one", SUITE.trials[:1], recognition=Recognition(batch=32, plan=Plan(steps=4, check_every=2)))
+    for _ in range(2):  # the second is found as it was kept
+        cut = evaluate(client(), brief, data, out=tmp_path)
+        for name in names:
+            (flag,) = found(cut, name).flags
+            assert flag.name is FlagName.STILL_FALLING
+            assert flag.reason.startswith("of the judge, after 4 steps")
+        assert Result.from_json(cut.to_json()) == cut
+
+
+@pytest.mark.parametrize("is_falling", [True, False])
+def test_only_a_judge_that_was_cut_short_is_flagged(folder, result, tmp_path, is_falling):
+    for judge in judged_in(folder, tmp_path).glob("judge-*"):
+        tensors, words = read_tensors(judge)
+        write_tensors(judge, tensors, words | {"still falling": str(is_falling)})
+    again = evaluate(client(), replace(SUITE, inquiries=()), DATA, out=tmp_path)
+    assert bool(found(again, "classifier-on-reconstruction").flags) is is_falling
+
+
+def test_a_probe_that_was_cut_short_is_flagged():
     brief = replace(SUITE, recognition=None, inquiries=(Inquiry(Probe(plan=Plan(steps=4, check_every=2)), Threat()),))
     cut = evaluate(client(), brief, DATA)
     assert [flag.name for flag in found(cut, "label-probe-linear").flags] == [FlagName.STILL_FALLING]

@@ -19,12 +19,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from splitveil.attacks.base import Watch
+from splitveil.attacks.base import Health, Watch
 from splitveil.attacks.retrieval import nearest
 from splitveil.attacks.views import view
 from splitveil.check import UsageError
 from splitveil.data import Part
-from splitveil.fitting import Plan, Shuffled, fit
+from splitveil.fitting import Fitted, Plan, Shuffled, fit
 from splitveil.networks import resnet20
 from splitveil.randomness import SeededSource, derive
 from splitveil.types import Images, Labels, Logits
@@ -33,6 +33,7 @@ from splitveil.writing import read_tensors, write_tensors
 CHUNK = 500  # images looked at at once
 N_SCORED = 1000  # selection images that choose the checkpoint
 NO_WORDS: Mapping[str, str] = MappingProxyType({})
+STEPS, FALLING = "steps", "still falling"  # among the words that are kept with a recognizer
 SMOOTHING = 0.05  # of the labels: reconstructions are not what was trained on
 
 
@@ -83,7 +84,7 @@ class Recognition:
         plan = replace(self.plan, bfloat16=part.device.type == "cuda", channels_last=True)
         state = None if kept is None else kept.with_name(f"{kept.name}.{_short(facts)}.fit")
         fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch, state=state, sample=(views(0),))
-        words = {"facts": facts, "seconds": str(fitted.checks[-1].seconds), **took()}
+        words = {"facts": facts, **_told(fitted), **took()}
         if kept is not None and state is not None:
             write_tensors(kept, fitted.network.state_dict(), words)
             state.unlink(missing_ok=True)
@@ -102,6 +103,11 @@ class Recognizer:
 
     def __init__(self, network: nn.Module, words: Mapping[str, str] = NO_WORDS) -> None:
         self._network, self.words = network, words  # of its training, and what that took
+
+    @property
+    def health(self) -> Health:
+        """How its training went; one that an older version kept does not tell."""
+        return health_in(self.words)
 
     @torch.no_grad()
     def logits(self, x: Images) -> Logits:
@@ -134,6 +140,11 @@ class Gallery:
         return (self._labels[places] == y[:, None]).any(1).float()
 
 
+def health_in(words: Mapping[str, str]) -> Health:
+    """How a training went, from the words that are kept with it."""
+    return Health(steps=int(words.get(STEPS, 0)), still_falling=words.get(FALLING) == str(True))
+
+
 def chance_of_finding(photos: Int[Tensor, " photo"], y: Labels, *, k: int) -> float:
     """R@k where the k photos are drawn at random.
 
@@ -143,6 +154,12 @@ def chance_of_finding(photos: Int[Tensor, " photo"], y: Labels, *, k: int) -> fl
     n, k = len(photos), min(k, len(photos))
     counts = torch.bincount(photos.cpu(), minlength=int(y.max()) + 1)[y.cpu()].tolist()
     return sum(1 - comb(n - count, k) / comb(n, k) for count in counts) / len(counts)
+
+
+def _told(fitted: Fitted) -> dict[str, str]:
+    """How a training went, in words that are kept with it."""
+    last = fitted.checks[-1]
+    return {"seconds": str(last.seconds), STEPS: str(last.step), FALLING: str(fitted.still_falling)}
 
 
 def _short(facts: str) -> str:

@@ -98,4 +98,4 @@ def _inferences(suite: Suite, scene: Scene, outcomes: Outcomes, headline: str) -
     """What was concluded from z_sent, and what the judges saw in the reconstructions of the best attack."""
     found = [asked(each, outcomes[each], scene.roles, scene.victims.all_labels) for each in suite.inquiries]
     best = next(trial for trial in suite.trials if trial.name == headline)
-    return (*found, *judged(best.name, best.threat, outcomes[best], scene.roles, scene.victims.all_labels))
+    return (*found, *judged(best.name, best.threat, outcomes[best], scene, scene.victims.all_labels))

@@ -54,6 +54,13 @@ def still_falling(health: Health) -> Flag | None:
     return Flag(FlagName.STILL_FALLING, f"after {health.steps} steps; give the attack more, or play a larger suite")
 
 
+def judge_cut(health: Health) -> Flag | None:
+    """Who looks at reconstructions was trained too briefly: a better judge would see more in them."""
+    if not health.still_falling:
+        return None
+    return Flag(FlagName.STILL_FALLING, f"of the judge, after {health.steps} steps; give it more, it would see more")
+
+
 def could_pass(headline: Interval, unfinished: Mapping[str, Interval]) -> Flag | None:
     """Attacks beside the headline (by name) whose loss still fell: the lowest error may not be that of the headline."""
     near = [name for name, mse in unfinished.items() if mse.mean <= CATCHES_UP * headline.mean]

@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from splitveil.attacks import Threat, chance_of_finding
-from splitveil.evaluation.flags import still_falling
+from splitveil.attacks import Health, Threat, chance_of_finding
+from splitveil.evaluation.flags import Flag, judge_cut, still_falling
 from splitveil.evaluation.gauge import NOTHING
 from splitveil.evaluation.judges import RANKS, attackers_images, gallery_of
 from splitveil.evaluation.result import InferenceResult
 from splitveil.evaluation.roles import Roles
 from splitveil.evaluation.suite import Inquiry
-from splitveil.evaluation.trial import Outcome
+from splitveil.evaluation.trial import Outcome, Scene
 from splitveil.metrics import Interval, interval
 from splitveil.types import Labels
 
@@ -41,9 +41,12 @@ def asked(inquiry: Inquiry, outcomes: tuple[Outcome, ...], roles: Roles, y: Labe
 
 
 def judged(
-    attack: str, threat: Threat, outcomes: tuple[Outcome, ...], roles: Roles, y: Labels
+    attack: str, threat: Threat, outcomes: tuple[Outcome, ...], scene: Scene, y: Labels
 ) -> list[InferenceResult]:
-    """What the judges saw in the reconstructions of one attack."""
+    """What the judges saw in the reconstructions of one attack; flagged where a judge was cut short."""
+    roles, judges = scene.roles, scene.judges
+    if judges is None:
+        return []
     chances: dict[str, float] = {}
     seen = outcomes[0].scores
     if "recognized" in seen:
@@ -64,10 +67,16 @@ def judged(
             ceiling=_over(outcomes, f"{key}_original"),
             seconds=judging.seconds / len(outcomes),
             peak_memory_mb=judging.peak_memory_mb,
+            flags=_cut(judges.health(insider=threat.insider or key != "recognized")),  # photos: the insider's
             peak_is_at_most=judging.is_at_most,
         )
         for key, chance in chances.items()
     ]
+
+
+def _cut(health: Health) -> tuple[Flag, ...]:
+    flag = judge_cut(health)
+    return () if flag is None else (flag,)
 
 
 def _over(outcomes: tuple[Outcome, ...], key: str) -> Interval:

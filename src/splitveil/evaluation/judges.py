@@ -13,12 +13,14 @@ from typing import final
 
 import torch
 
-from splitveil.attacks import Gallery, Recognition, Recognizer, Threat, Watch
+from splitveil.attacks import Gallery, Health, Recognition, Recognizer, Threat, Watch
+from splitveil.attacks.recognition import health_in
 from splitveil.data import Part
 from splitveil.evaluation.gauge import NOTHING, Gauge, Spent
 from splitveil.evaluation.roles import Roles
 from splitveil.metrics import Scores
 from splitveil.types import Images, Labels
+from splitveil.writing import read_tensors
 
 RANKS = (1, 5)  # k of R@k
 SPENT = "spent"  # among the words that are kept with a judge
@@ -53,6 +55,14 @@ class Judges:
         self._photos()
         return sum((_took(judge) for judge in judges if judge is not None), self._gathering)
 
+    def health(self, *, insider: bool) -> Health:
+        """How the training of a judge went, here or when it was kept; none is trained to tell."""
+        if (judge := self._known.get(insider)) is not None:
+            return judge.health
+        kept = self._place(insider)
+        found = None if kept is None else read_tensors(kept)
+        return Health() if found is None else health_in(found[1])
+
     def _recognizer(self, insider: bool, watch: Watch | None = None) -> Recognizer | None:
         """The one that this attacker could train; none where its images have no labels."""
         if insider not in self._known:
@@ -64,12 +74,10 @@ class Judges:
     @torch.enable_grad()
     def _fit(self, own: Part, insider: bool, watch: Watch | None) -> Recognizer:
         assert self._roles.n_classes is not None
-        who = "insider" if insider else "outsider"
-        name = f"judge-{who}-{self._roles.sha256[:8]}.safetensors"
-        kept = None if self._folder is None else self._folder / name
+        who, kept = _who(insider), self._place(insider)
         how = hashlib.sha256(repr(self.recognition).encode()).hexdigest()[:16]
         told = None if watch is None else lambda check: watch(replace(check, what=f"judge of an {who}"))
-        with Gauge(own.device, kept and kept.with_name(f"{name}.{how}")) as gauge:
+        with Gauge(own.device, kept and kept.with_name(f"{kept.name}.{how}")) as gauge:
             recognizer = self.recognition.fit(
                 own,
                 self._roles.selection,
@@ -81,6 +89,11 @@ class Judges:
         gauge.forget()
         return recognizer
 
+    def _place(self, insider: bool) -> Path | None:
+        """Where this judge is kept; None where nothing is."""
+        name = f"judge-{_who(insider)}-{self._roles.sha256[:8]}.safetensors"
+        return None if self._folder is None else self._folder / name
+
     def _photos(self) -> Gallery | None:
         if not has_gallery(self._roles):
             return None
@@ -89,6 +102,10 @@ class Judges:
                 self._gallery = Gallery(recognizer, gallery_of(self._roles))
                 self._gathering = gauge.read()
         return self._gallery
+
+
+def _who(insider: bool) -> str:
+    return "insider" if insider else "outsider"
 
 
 def _took(judge: Recognizer) -> Spent:
