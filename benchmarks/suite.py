@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from ladder_cells import head_weights, pack, unpack, weights
 from suite_cells import PRIORS, Bounds, Cell, attack_one, bound_one, source_of, trials
+from suite_kept import SEARCHED, refuse_others
 from suite_networks import (
     KINDS,
     Client,
@@ -254,6 +255,7 @@ def _line(each: dict[str, Any]) -> str:
 
 def run(words: argparse.Namespace) -> None:
     """Read the images once, start the workers, print the table."""
+    refuse_others(words, jobs(words))
     words.out.mkdir(parents=True, exist_ok=True)
     work = Path(words.work)
     work.mkdir(parents=True, exist_ok=True)
@@ -288,7 +290,7 @@ def main() -> None:
     parser.add_argument("--attacks", nargs="+", help="only these, by name; all of `full` by default")
     parser.add_argument("--attack-steps", type=int, help="at most so many steps of any attack, for a smoke test")
     parser.add_argument("--victims", type=int, help="at most so many victims; all by default")
-    parser.add_argument("--searched", type=int, default=1000, help="the same for attacks that take long for each")
+    parser.add_argument("--searched", type=int, default=SEARCHED, help="the same for attacks that take long for each")
     launch(parser, run, worker, name="suite")
 
 

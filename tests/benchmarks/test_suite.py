@@ -1,9 +1,11 @@
 """What the table of the whole suite takes for finished, how many victims a cell has, and flags that two rows show."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,45 @@ def test_no_cell_has_more_victims_than_all(
     words = argparse.Namespace(victims=victims, searched=searched, attack_steps=None)
     cell = suite.Cell(suite.Client("noise", 0.1, 0), TRIALS[kind])
     assert sys.modules["suite_cells"]._suite(cell, words).n_victims == n
+
+
+MADE = "--std 0.2 --epochs 3 --victims 9 --attack-steps 4 --searched 5"
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """A client charged by slots, a search and a quick attack on it, as MADE says."""
+    facts = {"noise_std": 0.2, "epochs": 3, "charged": {"slots": 0.4}}
+    command = {"command": f"python benchmarks/suite.py DATA {MADE}"}
+    (tmp_path / "surrogate-seed0.json").write_text(json.dumps(facts))
+    for each in TRIALS.values():
+        (tmp_path / f"surrogate-seed0--{each.slug}.json").write_text(json.dumps(command))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, None),
+        ({"std": 0.9, "epochs": 1}, "seed0.json was made with std 0.2, epochs 3, asked is std 0.9, epochs 1; ask for"),
+        ({"surrogate_weight": 1.0}, "seed0.json was made with charge slots 0.4, asked is charge slots 1.0"),
+        ({"surrogate": "plain"}, "seed0.json was made with charge slots 0.4, asked is charge plain 0.4"),
+        ({"adversary_weight": 9.0}, None),  # it is no adversary
+        ({"victims": 3}, "diffusion--white-box-outsider.json was made with victims 9, asked is victims 3"),
+        ({"victims": None}, "was made with victims 9, asked is victims all"),
+        ({"attack_steps": None}, "was made with attack-steps 4, asked is attack-steps all"),
+        ({"searched": 7}, "diffusion--white-box-outsider.json was made with searched 5, asked is searched 7"),
+    ],
+)
+def test_what_was_made_in_another_way_is_not_shown_for_what_is_asked(
+    changes: dict[str, Any], says: str | None, suite: Any, kept: Path
+) -> None:
+    words = {"std": 0.2, "epochs": 3, "victims": 9, "attack_steps": 4, "searched": 5, "surrogate": "slots"}
+    words |= {"surrogate_weight": 0.4, "adversary_weight": 0.3, "out": kept} | changes
+    client = suite.Client("surrogate", words["std"], 0)
+    jobs = [suite.Bounds(client), *(suite.Cell(client, each) for each in TRIALS.values())]
+    with nullcontext() if says is None else pytest.raises(SystemExit, match=says):
+        suite.refuse_others(argparse.Namespace(**words), jobs)
 
 
 def row(trial: Trial, mse: float) -> dict[str, Any]:
