@@ -11,6 +11,7 @@ from splitveil.attacks import (
     DecoderAttack,
     DiffusionAttack,
     Knowledge,
+    Pairs,
     Ridge,
     Seen,
     Threat,
@@ -63,7 +64,7 @@ class Exact(Denoiser):
 def sampler(this: LinearGaussian, steps: int = 60) -> Sampler:
     client, own = this.client(), this.part(500, 0, "own").images()
     z_sent = oracle_of(client).release(own, source=SeededSource(0, "own"))
-    channel = channel_of(client, z_sent, loss="likelihood", draws=1, seed=0)
+    channel = channel_of(client, Pairs(own, Seen(z_sent)), loss="likelihood", draws=1, seed=0)
     bare = Sampler(Exact(this), channel, steps, 0.9, 0)
     return replace(bare, doubts=bare.measure(own))
 

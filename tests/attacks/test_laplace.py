@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from splitveil.attacks import OptimizationAttack, Seen, Threat, channel, grant, oracle_of
+from splitveil.attacks import OptimizationAttack, Pairs, Seen, Threat, channel, grant, oracle_of
 from splitveil.attacks.channel import Channel, channel_of
 from splitveil.attacks.laplace import NORMAL, ROUNDING, laplace_scale, surprise
 from splitveil.mechanisms import Chain, Clip, Dropout, Gaussian, Laplace, Mechanism
@@ -86,9 +86,10 @@ def test_the_scale_is_that_of_the_largest_laplace_part(mechanism, scale):
 def heard(mechanism: Mechanism, releases: int, **options: object) -> tuple[Channel, Tensor, Tensor]:
     """A channel, images, and releases of other images."""
     client = Client(Matrix(WORLD.matrix), mechanism)
-    z_sent = oracle_of(client).release(WORLD.part(5, 1).images(), source=SeededSource(0), releases=releases)
+    own = WORLD.part(5, 1).images()
+    z_sent = oracle_of(client).release(own, source=SeededSource(0), releases=releases)
     usual = {"loss": "likelihood", "draws": 1, "seed": 0}
-    return channel_of(client, z_sent, **(usual | options)), WORLD.part(5, 0).images(), z_sent
+    return channel_of(client, Pairs(own, Seen(z_sent)), **(usual | options)), WORLD.part(5, 0).images(), z_sent
 
 
 @pytest.mark.parametrize("releases", [1, 7])

@@ -11,6 +11,7 @@ from splitveil.attacks import (
     DecoderAttack,
     Knowledge,
     OptimizationAttack,
+    Pairs,
     Ridge,
     Seen,
     Threat,
@@ -19,12 +20,12 @@ from splitveil.attacks import (
     refinement,
 )
 from splitveil.attacks.canvas import Canvas, PixelCanvas, gaussian_canvas, network_canvas, total_variation
-from splitveil.attacks.channel import Channel, channel_of, is_scattered
+from splitveil.attacks.channel import Channel, channel_of
 from splitveil.attacks.descent import Descent
 from splitveil.attacks.refinement import Begin, Search, some
 from splitveil.check import UsageError
 from splitveil.fitting import Check, Plan
-from splitveil.mechanisms import Chain, Clip, Dropout, Gaussian, Identity, Quantize, TopK
+from splitveil.mechanisms import Chain, Clip, Dropout, Gaussian
 from splitveil.metrics import interval, mse
 from splitveil.networks.untrained import Untrained
 from splitveil.randomness import SeededSource, stream
@@ -177,7 +178,7 @@ def test_the_misfit_of_additive_noise_is_the_sum_over_releases():
     client = Client(Matrix(WORLD.matrix), Chain([Clip(radius=2.0), Gaussian(std=0.2)]))
     x = WORLD.part(5, 0).images()
     z_sent = oracle_of(client).release(WORLD.part(5, 1).images(), source=SeededSource(0), releases=3)
-    channel = channel_of(client, z_sent, loss="likelihood", draws=1, seed=0)
+    channel = channel_of(client, Pairs(x, Seen(z_sent)), loss="likelihood", draws=1, seed=0)
     clipped = Clip(radius=2.0).send(client.encode(x), ())
     per_release = ((clipped - z_sent).square() / (2 * 0.2**2)).sum((0, 2))
     ours, other = channel.misfit(x, channel.hear(z_sent)), channel.misfit(x.flip(0), channel.hear(z_sent))
@@ -206,17 +207,6 @@ def test_doubt_common_to_all_releases_counts_once_also_where_each_release_counts
         slopes.append(torch.autograd.grad(misfit.sum(), x)[0])
     assert slopes[0].abs().max() > 0.1
     torch.testing.assert_close(*slopes, rtol=1e-4, atol=1e-5)
-
-
-def test_what_is_random_beside_additive_noise():
-    assert [is_scattered(m) for m in (Identity(), Gaussian(std=1.0), Dropout(rate=0.1), TopK(keep=2))] == [
-        False,
-        False,
-        True,
-        False,
-    ]
-    assert is_scattered(Chain([Gaussian(std=1.0), Dropout(rate=0.1)]))
-    assert not is_scattered(Chain([Quantize(levels=4), Gaussian(std=1.0)]))
 
 
 def test_the_client_is_left_as_it_was():
@@ -339,7 +329,8 @@ def at_once(canvas: Canvas, channel: Channel, side: int, releases: int = 1) -> i
 
 def test_fewer_are_searched_at_once_where_each_takes_more_memory(monkeypatch):
     monkeypatch.setattr(refinement, "CHUNK", {"cpu": refinement.CHUNK["cuda"]})
-    plain, dropped = Channel(WORLD.client(), 1.0), Channel(Client(nn.Flatten(), Dropout(rate=0.5)), 1.0, draws=8)
+    hidden = Client(nn.Flatten(), Chain([Dropout(rate=0.5), Gaussian(std=1.0)]))
+    plain, dropped = Channel(WORLD.client(), 1.0), Channel(hidden, 1.0, draws=8)
     sides = (28, 32, 64, 128, 512)
     assert [at_once(PixelCanvas((3, side, side)), plain, side) for side in sides] == [1000, 1000, 1000, 250, 15]
     widths = {width: network_canvas((3, 64, 64), width=width, seed=0, device=torch.device("cpu")) for width in (24, 64)}

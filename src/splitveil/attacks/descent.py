@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splitveil.attacks.canvas import Canvas
-from splitveil.attacks.channel import Channel, Heard, is_scattered
+from splitveil.attacks.channel import Channel, Heard
 from splitveil.types import Images
 
 BETAS = (0.9, 0.99)
@@ -49,7 +49,7 @@ class Descent:
         """The answers after each number of steps in `marks`."""
         v = start.expand(len(base), -1).clone()
         moments = [torch.zeros_like(v) for _ in BETAS]
-        kept = _Kept(self.canvas.is_averaged or is_scattered(self.channel.client.mechanism), len(base), base.device)
+        kept = _Kept(self.canvas.is_averaged or self.channel.is_drawn, len(base), base.device)
         answers = {}
         for step in range(max(marks) + 1):
             x, energy, slope = self._look(base, v, heard, weight, step)

@@ -95,7 +95,7 @@ class DiffusionAttack(Attack):
         own = known.pairs.first(N_OWN, source=SeededSource(seed, "own"))
         fitted = self.prior(known, course)
         assert isinstance(fitted.network, Denoiser)
-        channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=self.expectation, seed=seed)
+        channel = channel_of(known.client, own, loss="likelihood", draws=self.expectation, seed=seed)
         sampler = Sampler(fitted.network, channel, self.steps, self.churn, seed)
         sampler = replace(sampler, watch=course.watch, score=fitted.best.score)
         look = {"e": sampler.measure} | ({"pixels": sampler.measure_pixels} if self.start == "decoder" else {})

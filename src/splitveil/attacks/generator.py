@@ -146,7 +146,7 @@ class GeneratorAttack(Attack):
         own = some(known.pairs, N_OWN, seed=derive(seed, "own"))
         selection = some(known.selection, self.n_tuned, seed=seed)
         fitted = self.prior(known, course)
-        channel = channel_of(known.client, own.seen.z_sent, loss="likelihood", draws=self.expectation, seed=seed)
+        channel = channel_of(known.client, own, loss="likelihood", draws=self.expectation, seed=seed)
         searched = self._latent_search(fitted, channel, own, selection, course)
         latent = keeping(searched, beside(course.state, "latent"), each=searched.inputs_at_once(own.seen))
         found = Calibrated([latent, fit_affine(known, len(own.seen.z_sent), seed)], self._apart(known, own, seed))

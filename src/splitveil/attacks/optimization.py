@@ -94,7 +94,7 @@ class OptimizationAttack(Attack):
         n_own = torch.arange(min(N_OWN, len(known.pairs)), device=known.pairs.device)
         own = known.pairs.draw(n_own, source=SeededSource(course.seed, "own"), augment=self.start == "decoder")
         begin = Begin(own.x.mean(0, keepdim=True), self._first(known, len(own.seen.z_sent), course))
-        channel = channel_of(known.client, own.seen.z_sent, loss=self.loss, draws=self.expectation, seed=course.seed)
+        channel = channel_of(known.client, own, loss=self.loss, draws=self.expectation, seed=course.seed)
         is_centered = self.start == "affine" and self.prior == "gaussian"
         gaps = own.x - (begin.mean if is_centered else begin(own.seen))
         if self.start == "decoder":  # it was fitted to its own images, and errs less there
