@@ -241,6 +241,20 @@ def test_changed_settings_of_an_attack_run_again(tmp_path):
     assert rerun(tmp_path, suite=Suite("one", (Trial(replace(CONV, batch=16), Threat()),)))
 
 
+def test_two_suites_do_not_share_a_folder(tmp_path):
+    kept = evaluate(WORLD.client(), RIDGE, ROLES, out=tmp_path)
+    begun = []
+    other = replace(RIDGE, name="other")
+    with pytest.raises(UsageError, match=r"holds the result of suite 'ridge'; give suite 'other' a folder of its own"):
+        evaluate(WORLD.client(), other, ROLES, out=tmp_path, progress=begun.append)
+    assert begun == []
+    assert Result.load(tmp_path / "result.json") == kept
+    assert evaluate(WORLD.client(), other.only(["ridge"]), ROLES, out=tmp_path).suite == "other, only ridge"
+    (tmp_path / "result.json").write_text("damaged")
+    evaluate(WORLD.client(), other, ROLES, out=tmp_path)
+    assert Result.load(tmp_path / "result.json").suite == "other"
+
+
 def test_another_head_is_another_attack_for_whoever_holds_it(tmp_path):
     heads = [nn.Linear(24, 2) for _ in range(2)]
     shadow = ShadowAttack(head=True, batch=32, plan=CONV.plan, decoder=CONV)

@@ -155,6 +155,14 @@ class Result:
             raise UsageError(f"{path}: no such result; run an evaluation first") from None
 
 
+def suite_of(path: Path) -> str | None:
+    """The suite whose result is kept there, whatever version wrote it; None where there is none."""
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["suite"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _inference(words: dict[str, Any]) -> InferenceResult:
     spans = {name: words[name] and Interval(**words[name]) for name in ("score", "ceiling")}
     return InferenceResult(**words | spans | {"flags": _flags(words.get("flags", []))})
