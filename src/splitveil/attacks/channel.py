@@ -15,6 +15,9 @@ Where something in m follows the noise (a clip, a quantizer) its size is no long
 mean: m_k is then the mean of what is sent with its noise and with its mirror image, and without other randomness m is
 the mean of the m_k, the same at every step. s is measured: s² = ½ E (difference of two)², which differ in noise alone.
 
+An encoder that draws noise of its own draws anew at each step, by its number, and s is measured with that noise too:
+the descent is on its mean, as far as the noise adds to f.
+
 That is for normal noise. Of Laplace noise no mean says it all: each release counts, and outliers pull no harder than
 others do,
 
@@ -35,10 +38,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splitveil.attacks.laplace import laplace_scale, surprise
-from splitveil.attacks.oracle import Releases
+from splitveil.attacks.oracle import Releases, encode_seeded, is_noisy
 from splitveil.attacks.pairs import Pairs
 from splitveil.attacks.wire import Wire, wire_of
-from splitveil.randomness import NoiseSource, SeededSource
+from splitveil.randomness import NoiseSource, SeededSource, derive
 from splitveil.split import Client, evaluating
 from splitveil.types import Features, Images
 
@@ -88,6 +91,7 @@ class Channel:
     draws: int = 1  # of what is random beside additive noise
     seed: int = 0
     scale: float = 0.0  # b of the Laplace noise that s² holds; 0: all of s² is normal
+    is_noisy: bool = False  # the encoder draws noise of its own
 
     @cached_property
     def wire(self) -> Wire:
@@ -97,7 +101,7 @@ class Channel:
     @property
     def is_drawn(self) -> bool:
         """Whether a misfit is itself drawn at random, anew at each step."""
-        return self.wire.is_scattered
+        return self.is_noisy or self.wire.is_scattered
 
     def hear(self, z_sent: Releases) -> Heard:
         """What `misfit` compares with."""
@@ -114,8 +118,10 @@ class Channel:
         is_each = self.scale or self.wire.removals
         return drawn + (each * (2 * COPIES + len(z_sent)) if is_each else COPIES * each)
 
-    def encode(self, x: Images) -> Features:
-        """f(x) as deployed: eval mode, its own precision. Gradients pass to x."""
+    def encode(self, x: Images, step: int = 0) -> Features:
+        """f(x) as deployed: eval mode, its own precision. Gradients pass to x. Noise of its own is that of `step`."""
+        if self.is_noisy:
+            return encode_seeded(self.client, x, derive(self.seed, "encoder", step))
         with evaluating(self.client), torch.autocast(x.device.type, enabled=False):
             return self.client.encode(x)
 
@@ -129,7 +135,7 @@ class Channel:
 
     def misfit(self, x: Images, heard: Heard, *, step: int = 0, more: Tensor | float = 0.0) -> Misfit:
         """−log likelihood of each image; `more` is variance beside s², per feature or for all."""
-        z, wire = self.encode(x), self.wire
+        z, wire = self.encode(x, step), self.wire
         if wire.is_scattered:
             return self._scattered_misfit(z, heard, step, more)
         if self.scale or wire.removals:
@@ -188,9 +194,10 @@ class Channel:
     @torch.no_grad()
     def measured(self, x: Images) -> "Channel":
         """The same with s² as these images have it: half the mean square between two that differ in noise alone."""
-        z, source = self.encode(x), SeededSource(self.seed, "measured")
-        first, second = (self.wire.before.draw(z.shape, source, device=z.device) for _ in range(2))
-        one, other = (self.wire.before.send(z, noise) for noise in (first, self.wire.renew(first, second)))
+        source, before = SeededSource(self.seed, "measured"), self.wire.before
+        z, again = self.encode(x), self.encode(x, step=1)
+        first, second = (before.draw(z.shape, source, device=z.device) for _ in range(2))
+        one, other = before.send(z, first), before.send(again, self.wire.renew(first, second))
         return replace(self, variance=max((one - other).square().mean().item() / 2, self.variance))
 
 
@@ -200,11 +207,12 @@ def channel_of(client: Client, own: Pairs, *, loss: Loss, draws: int, seed: int)
     `features` knows no noise: s is the features' own standard deviation, and all depends on a prior's weight.
     """
     std = own.seen.z_sent[0].std(0).square().mean().sqrt().item()
-    wire, tiny = wire_of(client.mechanism), torch.finfo(torch.float32).tiny ** 0.5
+    wire, tiny, noisy = wire_of(client.mechanism), torch.finfo(torch.float32).tiny ** 0.5, is_noisy(client, own.x)
     if loss == "features":
-        return Channel(client, max(std, tiny) ** 2, draws, seed)
-    if wire.is_followed:
-        return Channel(client, max(EXACT * std, tiny) ** 2, draws, seed).measured(own.x[:N_MEASURED])
+        return Channel(client, max(std, tiny) ** 2, draws, seed, is_noisy=noisy)
+    if wire.is_followed or noisy:
+        exact = Channel(client, max(EXACT * std, tiny) ** 2, draws, seed, is_noisy=noisy)
+        return exact.measured(own.x[:N_MEASURED])
     unit = wire.before.noise_std or EXACT * std
     return Channel(client, max(unit, tiny) ** 2, draws, seed, laplace_scale(wire.before))
 

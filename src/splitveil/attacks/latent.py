@@ -16,6 +16,7 @@ from splitveil.attacks.base import Health, Inverter
 from splitveil.attacks.canvas import Canvas, Energy, Moved
 from splitveil.attacks.channel import Channel
 from splitveil.attacks.knowledge import Knowledge
+from splitveil.attacks.oracle import ClientOracle
 from splitveil.attacks.pairs import Pairs, Seen
 from splitveil.attacks.refinement import Searched
 from splitveil.attacks.ridge import Ridge
@@ -81,8 +82,7 @@ def guess_latent(network: nn.Module, latent: int, channel: Channel, *, seed: int
 
 def _release(channel: Channel, x: Images, source: SeededSource) -> Float[Tensor, "batch dim"]:
     """What the client sends of painted images, noise and all."""
-    sent: Tensor = channel.client.mechanism(channel.encode(x), source=source)
-    return sent.flatten(1)
+    return ClientOracle(channel.client).release(x, source=source)[0].flatten(1)
 
 
 def fit_affine(known: Knowledge, releases: int, seed: int) -> Inverter:

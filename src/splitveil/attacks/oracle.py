@@ -2,12 +2,16 @@
 
     release(x, T)[t, i] = mechanism(encoder(x_i)) with the t-th fresh noise
 
+An encoder may draw noise of its own (a dropout that eval mode does not end, z + randn_like(z)): it is found out by
+encoding twice, and then every release is encoded anew, under torch's generators forked and seeded by `source`.
+
 A client is asked in eval mode and in its own precision, whatever mode and autocast the attacker trains its networks in:
 what is attacked is what is deployed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
 import numpy as np
@@ -19,7 +23,10 @@ from splitveil.check import UsageError
 from splitveil.mechanisms import Identity
 from splitveil.randomness import NoiseSource, SeededSource
 from splitveil.split import Client, evaluating
-from splitveil.types import Images
+from splitveil.types import Features, Images
+
+PROBES = 64  # images on which an encoder is tried for noise of its own
+ROUNDING = 1e-5  # of the largest feature: what a GPU's sums may differ by is no noise
 
 Releases = Float[Tensor, "release batch *feature"]
 
@@ -47,6 +54,7 @@ class ClientOracle(Oracle):
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._is_noisy: bool | None = None  # None: not tried yet
 
     @property
     def client(self) -> Client:
@@ -54,14 +62,21 @@ class ClientOracle(Oracle):
 
     @torch.no_grad()
     def release(self, x: Images, *, source: NoiseSource, releases: int = 1) -> Releases:
+        if self._is_noisy is None:
+            self._is_noisy = is_noisy(self._client, x)
         with evaluating(self._client), torch.autocast(x.device.type, enabled=False):
-            z = self._client.encode(x)  # once: the encoder is not random, and the mechanism works row by row
-            repeated = z.repeat(releases, *[1] * (z.ndim - 1))
-            sent: Tensor = self._client.mechanism(repeated, source=source)
+            if self._is_noisy:
+                with seeded(_seed_from(source), x.device):
+                    z = torch.cat([self._client.encode(x) for _ in range(releases)])
+            else:
+                z = self._client.encode(x)  # once: the mechanism works row by row
+                z = z.repeat(releases, *[1] * (z.ndim - 1))
+            sent: Tensor = self._client.mechanism(z, source=source)
         return sent.reshape(releases, len(x), *sent.shape[1:])
 
     def is_random(self, x: Images) -> bool:
-        return self._client.mechanism.is_random
+        self._is_noisy = self._is_noisy or is_noisy(self._client, x)
+        return self._is_noisy or self._client.mechanism.is_random
 
 
 @final
@@ -111,6 +126,36 @@ def oracle_of(client: object) -> Oracle:
     if not callable(client):
         raise UsageError(f"client must be a Client, a module or a function, got {type(client).__name__}")
     return CallableOracle(client)
+
+
+@torch.no_grad()
+def is_noisy(client: Client, x: Images) -> bool:
+    """Whether its encoder draws noise of its own, in eval mode; tried on some of `x`."""
+    one, other = (encode_seeded(client, x[:PROBES], seed) for seed in (0, 1))
+    return bool((one - other).abs().max() > ROUNDING * one.abs().max())
+
+
+def encode_seeded(client: Client, x: Images, seed: int) -> Features:
+    """f(x) in eval mode and its own precision, all that it draws from torch drawn by `seed`."""
+    with evaluating(client), torch.autocast(x.device.type, enabled=False), seeded(seed, x.device):
+        return client.encode(x)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's own generators seeded inside; afterwards they are as they were."""
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        torch.default_generator.manual_seed(seed)
+        if on_gpu:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+def _seed_from(source: NoiseSource) -> int:
+    high, low = (source.uniform((1, 2), device=torch.device("cpu"))[0].double() * 2**24).tolist()
+    return int(high) * 2**24 + int(low)
 
 
 def feature_shape(oracle: Oracle, x: Images) -> tuple[int, ...]:
