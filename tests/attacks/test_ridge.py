@@ -1,4 +1,4 @@
-"""Ridge against scikit-learn, in both of its forms; stopped at any check, it asks for nothing twice."""
+"""Ridge against scikit-learn, in all of its forms; stopped at any check, it asks for nothing twice."""
 
 import sys
 
@@ -6,13 +6,15 @@ import pytest
 import torch
 from sklearn.linear_model import LinearRegression
 
-from splitveil.attacks import Course, QueriedPairs, Ridge, Seen, Threat, grant, oracle_of
+from splitveil.attacks import Box, Course, QueriedPairs, RecordedPairs, Ridge, Seen, Threat, grant, oracle_of
 from splitveil.attacks.gathering import Gathering
 from splitveil.attacks.ridge import _solve
 from splitveil.metrics import mse
 from splitveil.pausing import pausing
 from splitveil.randomness import SeededSource
 from worlds.linear_gaussian import world
+
+ROOM = sys.modules["splitveil.attacks.ridge"]
 
 
 def fitted(this, n: int):
@@ -47,8 +49,25 @@ def test_the_gram_form_is_the_same_solution(monkeypatch, strength):
     pairs = QueriedPairs(this.part(500, 0, "a"), oracle_of(this.client()))
     seen = Seen((this.part(50, 0, "v").images().flatten(1) @ this.matrix.T.float())[None])
     by_covariance = solve(pairs).at(strength)(seen)
-    monkeypatch.setattr(sys.modules["splitveil.attacks.ridge"], "MAX_SIDE", 1)
-    torch.testing.assert_close(solve(pairs).at(strength)(seen), by_covariance, atol=1e-5, rtol=0)
+    recorded = RecordedPairs(pairs.first(500, source=SeededSource(0)))
+    monkeypatch.setattr(ROOM, "MAX_SIDE", 1)
+    torch.testing.assert_close(solve(recorded).at(strength)(seen), by_covariance, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("queries", [None, 150])
+@pytest.mark.parametrize("side", [59, 48])
+def test_more_features_than_are_decomposed_do_not_make_it_weaker(monkeypatch, side, queries):
+    """Of 60 features 59 directions say as much, and noise is drawn as often."""
+    this = world(side=8, features=60, noise_std=0.3)
+    threat = Threat() if queries is None else Threat(Box.BLACK, queries=queries)
+    parts = {"auxiliary": this.part(150, 0, "a"), "selection": this.part(200, 0, "s")}
+    known, x = grant(threat, oracle=oracle_of(this.client()), **parts), this.part(500, 0, "v").images()
+    seen = Seen(oracle_of(this.client()).release(x, source=SeededSource(0, "v")))
+    errors = []
+    for most in (60, side):
+        monkeypatch.setattr(ROOM, "MAX_SIDE", most)
+        errors.append(mse(x, Ridge().fit(known, seed=0)(seen)).mean().item())
+    assert errors[1] < 1.02 * errors[0]
 
 
 def test_more_features_than_pairs_are_no_obstacle():
@@ -93,17 +112,19 @@ HELD = grant(
 VICTIMS = Seen(oracle_of(THIS.client()).release(THIS.part(30, 0, "v").images(), source=SeededSource(0, "v")))
 
 
-@pytest.fixture(params=["covariance", "gram"])
+@pytest.fixture(params=["covariance", "gram", "directions"])
 def draws(request, monkeypatch) -> list[int]:
     """How many images each question had, of many small questions."""
-    room, asked, draw = sys.modules["splitveil.attacks.ridge"], [], QueriedPairs.draw
+    asked, draw = [], QueriedPairs.draw
 
     def counted(pairs, index, **words):
         asked.append(len(index))
         return draw(pairs, index, **words)
 
-    monkeypatch.setattr(room, "CHUNK", 16)
-    monkeypatch.setattr(room, "MAX_SIDE", 1 if request.param == "gram" else 2048)
+    monkeypatch.setattr(ROOM, "CHUNK", 16)
+    monkeypatch.setattr(ROOM, "MAX_SIDE", {"gram": 1, "directions": 16, "covariance": 2048}[request.param])
+    if request.param == "gram":
+        monkeypatch.setattr(QueriedPairs, "is_fresh", False)
     monkeypatch.setattr(QueriedPairs, "draw", counted)
     return asked
 

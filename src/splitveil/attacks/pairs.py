@@ -49,6 +49,11 @@ class PairSource(ABC):
     def device(self) -> torch.device:
         """Where the pairs are."""
 
+    @property
+    @abstractmethod
+    def is_fresh(self) -> bool:
+        """Whether an image drawn again comes with fresh noise."""
+
     @abstractmethod
     def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
         """The pairs of these images; `augment` asks for fresh views of them, where the client can still be asked."""
@@ -72,6 +77,10 @@ class QueriedPairs(PairSource):
     def device(self) -> torch.device:
         return self._part.device
 
+    @property
+    def is_fresh(self) -> bool:
+        return True
+
     def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
         x = self._part.images(index)
         x = view(x, source) if augment else x
@@ -93,6 +102,10 @@ class RecordedPairs(PairSource):
     def device(self) -> torch.device:
         return self._pairs.x.device
 
+    @property
+    def is_fresh(self) -> bool:
+        return False
+
     def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
         seen = self._pairs.seen
         y = None if seen.y is None else seen.y[index]
@@ -112,6 +125,10 @@ class AveragedPairs(PairSource):
     @property
     def device(self) -> torch.device:
         return self._pairs.device
+
+    @property
+    def is_fresh(self) -> bool:
+        return self._pairs.is_fresh
 
     def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
         pairs = self._pairs.draw(index, source=source, augment=augment)

@@ -3,17 +3,21 @@
     x̂ = mean_x + W (z_sent − mean_z),      W = C_xz (C_zz + λ s I)⁻¹,      s = mean eigenvalue of C_zz
 
 λ is chosen on the selection images, all from one eigendecomposition. With enough pairs this is the optimal attack
-wherever x and z_sent are jointly Gaussian, and a fast, strong baseline elsewhere. Where features outnumber pairs the
-same solution comes from the Gram matrix of the pairs: with C_zz = ZᵀZ, ZZᵀ = QΛQᵀ:  Wᵀ = ZᵀQ (Λ + λ s)⁻¹ Qᵀ X.
+wherever x and z_sent are jointly Gaussian, and a fast, strong baseline elsewhere.
+
+More than 4,096 features are looked at in as many directions: z_sent Q, the columns of Q an orthonormal basis of what
+the attacker's own images send, each the mean of 16 draws. W lies in the span of what it is fitted to, so that little is
+lost, and noise is drawn as often as for fewer features. Where answers are recorded and few, so that noise is not drawn
+anew, all is in the Gram matrix of the pairs: with C_zz = ZᵀZ, ZZᵀ = QΛQᵀ:  Wᵀ = ZᵀQ (Λ + λ s)⁻¹ Qᵀ X.
 
 Sums (or rows), eigenvectors and scores are kept beside the fit: stopped and called again it goes on from there.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
@@ -23,13 +27,16 @@ from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.pairs import Pairs, PairSource, Seen
 from splitveil.fitting import Shuffled
 from splitveil.metrics import mse
-from splitveil.randomness import SeededSource
+from splitveil.randomness import NoiseSource, SeededSource
 from splitveil.types import Images
 
 ROWS_PER_FEATURE = 32  # noise is drawn anew until each feature has this many rows: costs about 1/32 of the error
 MAX_ROWS = 65_536
-MAX_SIDE = 2048  # of the matrix that is decomposed; more features than this go through the pairs' Gram matrix
-MAX_GRAM = 4096  # pairs in that Gram matrix (128 MB in float64)
+MAX_SIDE = (
+    4096  # of the matrix that is decomposed (128 MB in float64); of more features as many directions are looked at
+)
+MAX_GRAM = 4096  # recorded pairs that are solved for by their Gram matrix
+DRAWS = 16  # of an image's noise, whose mean gives a direction
 CHUNK = 256  # images asked at once: larger batches leave a CPU's cache and take twice as long
 STRENGTHS = tuple(10.0**k for k in range(-8, 3))  # λ
 N_SCORED = 1000  # images that λ is chosen on
@@ -112,8 +119,29 @@ def _scores(solution: _Solution, selection: Pairs, gathering: Gathering) -> list
 
 def _solve(pairs: PairSource, course: Course, gathering: Gathering) -> _Solution:
     first = pairs.first(2, source=SeededSource(course.seed, "ridge", "shape"))
-    by = _by_covariance if first.seen.z_sent[0, 0].numel() <= MAX_SIDE else _by_gram
-    return by(pairs, first, course, gathering)
+    if first.seen.z_sent[0, 0].numel() <= MAX_SIDE:
+        return _by_covariance(pairs, first, course, gathering)
+    if not pairs.is_fresh and len(pairs) <= MAX_GRAM:
+        return _by_gram(pairs, first, course, gathering)
+    directions = _directions(pairs, first, course, gathering)
+    looked_at = _Directed(pairs, directions)
+    found = _by_covariance(looked_at, looked_at.directed(first), course, gathering)
+    basis = directions.double()
+    return replace(found, left=basis @ found.left, mean_z=basis @ found.mean_z)
+
+
+def _directions(pairs: PairSource, like: Pairs, course: Course, gathering: Gathering) -> Float[Tensor, "dim direction"]:
+    """An orthonormal basis of what is sent of the attacker's own images."""
+    kept = like.seen.z_sent.new_zeros(MAX_SIDE, like.seen.z_sent[0, 0].numel())
+    draws = [_Rows(pairs, MAX_SIDE, course.seed, f"direction-{k}") for k in range(DRAWS if pairs.is_fresh else 1)]
+
+    def add(i: int) -> None:
+        place = slice(i * CHUNK, (i + 1) * CHUNK)
+        kept[place] = sum(rows(i)[0] for rows in draws) / len(draws)
+
+    gathering.gather("ridge-directions", len(draws[0]), {"z": kept}, add)
+    basis: Tensor = torch.linalg.qr((kept - kept.mean(0)).T).Q
+    return basis
 
 
 def _by_covariance(pairs: PairSource, like: Pairs, course: Course, gathering: Gathering) -> _Solution:
@@ -140,7 +168,7 @@ def _by_covariance(pairs: PairSource, like: Pairs, course: Course, gathering: Ga
 
 
 def _by_gram(pairs: PairSource, like: Pairs, course: Course, gathering: Gathering) -> _Solution:
-    n, shape = min(len(pairs), MAX_GRAM), like.x.shape[1:]
+    n, shape = len(pairs), like.x.shape[1:]
     kept_z, kept_x = (each[0].flatten().new_zeros(n, each[0].numel()) for each in (like.seen.z_sent[0], like.x))
     rows = _Rows(pairs, n, course.seed)
 
@@ -179,14 +207,41 @@ def _unit(values: Float64[Tensor, " rank"], dim: int) -> float:
 class _Rows:
     """`n_rows` rows (z_sent, x) in chunks: every image once before any comes again, with fresh noise each time."""
 
-    def __init__(self, pairs: PairSource, n_rows: int, seed: int) -> None:
+    def __init__(self, pairs: PairSource, n_rows: int, seed: int, *purpose: str) -> None:
         order = Shuffled(len(pairs), size=len(pairs), seed=seed, device=pairs.device)
         passes = [order(i) for i in range(-(-n_rows // len(pairs)))]
-        self._pairs, self._seed, self._chunks = pairs, seed, torch.split(torch.cat(passes)[:n_rows], CHUNK)
+        self._pairs, self._seed, self._purpose = pairs, seed, purpose
+        self._chunks = torch.split(torch.cat(passes)[:n_rows], CHUNK)
 
     def __len__(self) -> int:
         return len(self._chunks)
 
     def __call__(self, i: int) -> tuple[Float[Tensor, "row dim"], Float[Tensor, "row pixel"]]:
-        drawn = self._pairs.draw(self._chunks[i], source=SeededSource(self._seed, "ridge", i))
+        drawn = self._pairs.draw(self._chunks[i], source=SeededSource(self._seed, "ridge", *self._purpose, i))
         return drawn.seen.z_sent[0].flatten(1), drawn.x.flatten(1)
+
+
+@final
+class _Directed(PairSource):
+    """The same pairs, of whose first release some directions are looked at."""
+
+    def __init__(self, pairs: PairSource, directions: Float[Tensor, "dim direction"]) -> None:
+        self._pairs, self._directions = pairs, directions
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @property
+    def device(self) -> torch.device:
+        return self._pairs.device
+
+    @property
+    def is_fresh(self) -> bool:
+        return self._pairs.is_fresh
+
+    def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
+        return self.directed(self._pairs.draw(index, source=source, augment=augment))
+
+    def directed(self, pairs: Pairs) -> Pairs:
+        """Pairs of all features as those of the directions."""
+        return Pairs(pairs.x, Seen(pairs.seen.z_sent[:1].flatten(2) @ self._directions, pairs.seen.y))
