@@ -30,7 +30,7 @@ from splitveil.attacks import (
 from splitveil.bounds import MSE, Bound, Kind, Parts, Side, bounds_of, known_prior, look
 from splitveil.check import RunError, UsageError
 from splitveil.data import Part
-from splitveil.evaluation import Result, Roles, Suite, Trial, evaluate
+from splitveil.evaluation import Result, Roles, Suite, Trial, evaluate, prepare, take_part
 from splitveil.evaluation.flags import FlagName
 from splitveil.evaluation.pictures import UNTRAINED_SIDE, lacks
 from splitveil.evaluation.play import TimeUp
@@ -245,8 +245,11 @@ def test_two_suites_do_not_share_a_folder(tmp_path):
     kept = evaluate(WORLD.client(), RIDGE, ROLES, out=tmp_path)
     begun = []
     other = replace(RIDGE, name="other")
-    with pytest.raises(UsageError, match=r"holds the result of suite 'ridge'; give suite 'other' a folder of its own"):
-        evaluate(WORLD.client(), other, ROLES, out=tmp_path, progress=begun.append)
+    for play in (evaluate, take_part, prepare):
+        with pytest.raises(
+            UsageError, match=r"json is the result of suite 'ridge'; give suite 'other' a folder of its"
+        ):
+            play(WORLD.client(), other, ROLES, out=tmp_path, progress=begun.append)
     assert begun == []
     assert Result.load(tmp_path / "result.json") == kept
     assert evaluate(WORLD.client(), other.only(["ridge"]), ROLES, out=tmp_path).suite == "other, only ridge"

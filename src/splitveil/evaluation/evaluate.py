@@ -19,7 +19,7 @@ from splitveil.data import ImageSet
 from splitveil.evaluation.inferences import asked, judged
 from splitveil.evaluation.play import Outcomes, Progress, Reporter, play
 from splitveil.evaluation.rehearsal import different
-from splitveil.evaluation.result import InferenceResult, Result, suite_of
+from splitveil.evaluation.result import InferenceResult, Result
 from splitveil.evaluation.roles import Roles, mean_image
 from splitveil.evaluation.stage import Stage, set_stage
 from splitveil.evaluation.suite import Suite
@@ -64,7 +64,6 @@ def evaluate(
     tell = Reporter(progress, time_budget)
     stage = set_stage(client, suite, data, out=out, keep_samples=keep_samples, head=head, client_name=client_name)
     _refuse_stranger(undefended, stage)
-    _refuse_another(out, stage.suite)
     suite, scene = stage.suite, stage.scene
     with pausing(tell.pause):
         outcomes = play(suite, scene, stage.store, seeds, tell)
@@ -93,13 +92,6 @@ def _refuse_stranger(undefended: Result | None, stage: Stage) -> None:
         )
     if undefended.client == stage.client:
         raise UsageError("undefended is a result of this very client; give that of one without its defense")
-
-
-def _refuse_another(out: Path | None, suite: Suite) -> None:
-    """Refuse a folder whose result is that of another suite: it would be lost."""
-    kept = None if out is None else suite_of(out / suite.file)
-    if kept not in (None, suite.name):
-        raise UsageError(f"{out} holds the result of suite {kept!r}; give suite {suite.name!r} a folder of its own")
 
 
 def _inferences(suite: Suite, scene: Scene, outcomes: Outcomes, headline: str) -> tuple[InferenceResult, ...]:

@@ -11,6 +11,7 @@ from splitveil.data import ImageSet
 from splitveil.evaluation.fingerprints import client_fingerprint, head_fingerprint
 from splitveil.evaluation.judges import Judges
 from splitveil.evaluation.rehearsal import device_of, rehearse
+from splitveil.evaluation.result import suite_of
 from splitveil.evaluation.roles import Roles, roles_of
 from splitveil.evaluation.store import Store
 from splitveil.evaluation.suite import Ground, NotPlayed, Suite
@@ -45,6 +46,7 @@ def set_stage(
 ) -> Stage:
     """Move the images to the client, fit the suite to what is there, and open the store."""
     suite = suite_named(suite) if isinstance(suite, str) else suite
+    _refuse_another(out, suite)
     scene = _set_scene(oracle_of(client), data, suite.n_victims, keep_samples, head)
     probes = scene.roles.auxiliary.images(slice(PROBES))
     rehearse(scene.oracle, probes)
@@ -64,6 +66,15 @@ def set_stage(
         with_samples=keep_samples is True,
     )
     return Stage(suite, scene, store, name, is_random, not_played)
+
+
+def _refuse_another(out: Path | None, suite: Suite) -> None:
+    """Refuse a folder whose result is that of another suite: it would be lost."""
+    place = None if out is None else out / suite.file
+    kept = None if place is None else suite_of(place)
+    if kept not in (None, suite.name):
+        own = f"give suite {suite.name!r} a folder of its own, or move that result away"
+        raise UsageError(f"{place} is the result of suite {kept!r}; {own}")
 
 
 def _set_scene(
