@@ -3,9 +3,20 @@
 import pytest
 import torch
 
-from splitveil.attacks import Averaged, Ridge, Seen, Threat, grant, oracle_of
+from splitveil.attacks import (
+    Averaged,
+    DiffusionAttack,
+    GeneratorAttack,
+    OptimizationAttack,
+    Ridge,
+    Seen,
+    Threat,
+    grant,
+    oracle_of,
+)
 from splitveil.attacks.averaging import telling
 from splitveil.attacks.pairs import pooled
+from splitveil.check import UsageError
 from splitveil.mechanisms import Dropout, Gaussian, Identity, Laplace
 from splitveil.metrics import mse
 from splitveil.randomness import SeededSource, stream
@@ -49,6 +60,14 @@ def test_pools_are_what_they_are_called(shape):
     torch.testing.assert_close(pooled(z, "median")[0], z.quantile(0.5, dim=0))
     torch.testing.assert_close(pooled(z, "arrived"), pooled(z, "mean"))
     assert pooled(torch.zeros(shape), "arrived").isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "attack", [OptimizationAttack(), DiffusionAttack(), GeneratorAttack()], ids=lambda each: each.name
+)
+def test_who_hears_all_releases_by_itself_is_not_given_their_mean(attack):
+    with pytest.raises(UsageError, match="hears all releases by itself: give its Threat the releases"):
+        Averaged(attack, 4)
 
 
 @pytest.mark.parametrize(("mechanism", "most"), [(Laplace(scale=0.5), 0.97), (Dropout(rate=0.5), 0.8)], ids=str)

@@ -7,6 +7,7 @@ from torch import nn
 from splitveil.attacks import Box, Probe, Seen, Threat, grant, oracle_of
 from splitveil.check import UsageError
 from splitveil.data import Part
+from splitveil.evaluation import Inquiry
 from splitveil.fitting import Plan
 from splitveil.mechanisms import Gaussian
 from splitveil.randomness import SeededSource
@@ -85,3 +86,8 @@ def test_an_attribute_has_its_own_name_and_the_settings_of_any_other():
     assert animal.name == "animal-probe-mlp"
     assert repr(animal) == repr(Probe(groups=(0, 1, 0, 1), hidden=8))
     assert "attribute" not in repr(Probe())  # what was stored before there were names is found again
+
+
+def test_releases_that_a_probe_does_not_hear_are_refused():
+    with pytest.raises(UsageError, match="hears one release of an input, got a threat with 4; grant one release"):
+        Inquiry(Probe(), Threat(releases=4))

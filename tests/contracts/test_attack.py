@@ -73,6 +73,24 @@ def test_every_class_of_the_fullest_suite_is_here():
 
 
 @every_attack
+def test_it_hears_all_releases_or_the_first_alone_as_it_says(attack):
+    z_sent = oracle_of(UNDEFENDED.client()).release(VICTIMS.images(), source=SeededSource(0), releases=4)
+    other = torch.cat([z_sent[:1], z_sent[1:].flip(1)])
+    one, two = (fitted(attack)(Seen(each, VICTIMS.labels)) for each in (z_sent, other))
+    assert torch.equal(one, two) is not attack.hears_all
+
+
+@every_attack
+def test_releases_that_it_does_not_hear_are_refused(attack):
+    threat = replace(enough(attack), releases=4)
+    if attack.hears_all:
+        assert Trial(attack, threat).threat.releases == 4
+    else:
+        with pytest.raises(UsageError, match="hears one release of an input, got a threat with 4; wrap it in Averaged"):
+            Trial(attack, threat)
+
+
+@every_attack
 def test_it_refuses_knowledge_that_lacks_what_it_needs(attack):
     full = enough(attack)
     poorer = {

@@ -31,6 +31,7 @@ class Search(Attack):
 
     name = "search"
     needs = frozenset({Need.PAIRS, Need.CLIENT})
+    hears_all = True
 
     def _fit(self, known, course) -> Inverter:
         return Gray() if self.is_misled else Ridge().fit(known, seed=course.seed)
@@ -44,7 +45,7 @@ def flagged(result: Result) -> set[str]:
     "black",
     [
         replace(BLACK, threat=replace(BLACK.threat, insider=True)),
-        replace(BLACK, threat=replace(BLACK.threat, releases=4)),
+        Trial(Averaged(Ridge(), 4), Threat(Box.BLACK, releases=4)),
         replace(BLACK, threat=replace(BLACK.threat, label_known=True)),
         replace(BLACK, threat=replace(BLACK.threat, head_known=True)),
         Trial(Ridge(), Threat()),

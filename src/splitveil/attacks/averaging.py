@@ -37,6 +37,10 @@ class Averaged(Attack):
 
     def __post_init__(self) -> None:
         at_least("releases", self.releases, 2, hint="one release needs no averaging")
+        if Need.CLIENT in self.attack.needs:  # its likelihood is that of one release, and a mean is none
+            raise UsageError(
+                f"{self.attack.name!r} hears all releases by itself: give its Threat the releases, without Averaged"
+            )
 
     @property
     def name(self) -> str:
@@ -45,6 +49,10 @@ class Averaged(Attack):
     @property
     def needs(self) -> frozenset[Need]:
         return self.attack.needs | {Need.RELEASES}
+
+    @property
+    def hears_all(self) -> bool:
+        return True
 
     def _fit(self, known: Knowledge, course: Course) -> Inverter:
         held = known.threat.releases

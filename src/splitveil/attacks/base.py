@@ -84,6 +84,11 @@ class Attack(ABC):
     def needs(self) -> frozenset[Need]:
         """What it may not do without."""
 
+    @property
+    def hears_all(self) -> bool:
+        """Whether it hears every release of an input. Others hear the first alone: `Averaged` goes in front of them."""
+        return False
+
     @abstractmethod
     def _fit(self, known: Knowledge, course: Course) -> Inverter:
         """Fit on knowledge that is known to suffice."""

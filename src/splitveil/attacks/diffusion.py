@@ -88,6 +88,10 @@ class DiffusionAttack(Attack):
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.PAIRS, Need.CLIENT})
 
+    @property
+    def hears_all(self) -> bool:
+        return True
+
     def _fit(self, known: Knowledge, course: Course) -> Inverter:
         assert known.pairs is not None and known.selection is not None and known.client is not None  # noqa: PT018
         seed = course.seed

@@ -96,6 +96,10 @@ class GeneratorAttack(Attack):
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.PAIRS, Need.CLIENT} if self.mode == "latent" else {Need.PAIRS})
 
+    @property
+    def hears_all(self) -> bool:
+        return True
+
     def _fit(self, known: Knowledge, course: Course) -> Inverter:
         return self._fed(known, course) if self.mode == "decoder" else self._searched(known, course)
 

@@ -52,6 +52,11 @@ class Inference(ABC):
     def name(self) -> str:
         """What it is called in results."""
 
+    @property
+    def hears_all(self) -> bool:
+        """Whether it hears every release of an input; others hear the first alone."""
+        return False
+
     @abstractmethod
     def truth(self, y: Labels) -> Labels:
         """The right answers for inputs of these classes."""

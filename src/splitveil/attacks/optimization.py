@@ -89,6 +89,10 @@ class OptimizationAttack(Attack):
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.PAIRS, Need.CLIENT})
 
+    @property
+    def hears_all(self) -> bool:
+        return True
+
     def _fit(self, known: Knowledge, course: Course) -> Inverter:
         assert known.pairs is not None and known.selection is not None and known.client is not None  # noqa: PT018
         n_own = torch.arange(min(N_OWN, len(known.pairs)), device=known.pairs.device)

@@ -25,6 +25,9 @@ class Trial:
     attack: Attack
     threat: Threat
 
+    def __post_init__(self) -> None:
+        _check_heard(self.attack, self.threat, hint="wrap it in Averaged, or grant one release")
+
     @property
     def name(self) -> str:
         """As it is named in a result."""
@@ -43,6 +46,9 @@ class Inquiry:
     attack: Inference
     threat: Threat
 
+    def __post_init__(self) -> None:
+        _check_heard(self.attack, self.threat, hint="grant one release")
+
     @property
     def name(self) -> str:
         """As it is named in a result."""
@@ -52,6 +58,12 @@ class Inquiry:
     def slug(self) -> str:
         """As part of a file name."""
         return f"{self.attack.name}--{self.threat.slug}".replace(".", "_")
+
+
+def _check_heard(attack: Attack | Inference, threat: Threat, *, hint: str) -> None:
+    """Releases that nobody hears would pass for averaging that was tried."""
+    if threat.releases > 1 and not attack.hears_all:
+        raise UsageError(f"{attack.name!r} hears one release of an input, got a threat with {threat.releases}; {hint}")
 
 
 @dataclass(frozen=True)
