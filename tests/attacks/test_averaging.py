@@ -70,6 +70,15 @@ def test_who_hears_all_releases_by_itself_is_not_given_their_mean(attack):
         Averaged(attack, 4)
 
 
+@pytest.mark.parametrize("releases", [15, 16])
+def test_few_inputs_are_sorted_at_once_with_the_same_answer(releases, monkeypatch):
+    z, sizes, sort = torch.randn(releases, 100, 3, 2, generator=stream(0, "z")), [], torch.Tensor.sort
+    whole = z.sort(0).values[(releases - 1) // 2 : releases // 2 + 1].mean(0, keepdim=True)
+    monkeypatch.setattr(torch.Tensor, "sort", lambda self, dim: sizes.append(self.shape[1]) or sort(self, dim))
+    assert torch.equal(pooled(z, "median"), whole)
+    assert sizes == [32, 32, 32, 4]
+
+
 @pytest.mark.parametrize(("mechanism", "most"), [(Laplace(scale=0.5), 0.97), (Dropout(rate=0.5), 0.8)], ids=str)
 def test_an_attack_errs_less_than_on_means(mechanism, most, monkeypatch):
     x, z_sent = released(mechanism, releases=16, key="victims")

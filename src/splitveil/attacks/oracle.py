@@ -12,6 +12,7 @@ what is attacked is what is deployed.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any, final
 
 import numpy as np
@@ -67,12 +68,20 @@ class ClientOracle(Oracle):
         with evaluating(self._client), torch.autocast(x.device.type, enabled=False):
             if self._is_noisy:
                 with seeded(_seed_from(source), x.device):
-                    z = torch.cat([self._client.encode(x) for _ in range(releases)])
-            else:
-                z = self._client.encode(x)  # once: the mechanism works row by row
-                z = z.repeat(releases, *[1] * (z.ndim - 1))
-            sent: Tensor = self._client.mechanism(z, source=source)
-        return sent.reshape(releases, len(x), *sent.shape[1:])
+                    return self._send([self._client.encode(x) for _ in range(releases)], source)
+            return self._send([self._client.encode(x)] * releases, source)
+
+    def _send(self, features: list[Features], source: NoiseSource) -> Releases:
+        """All noise is drawn at once, and sent release by release: little is held beside what is sent."""
+        mechanism, z = self._client.mechanism, features[0]
+        noise = mechanism.draw((len(features) * len(z), *z.shape[1:]), source, device=z.device)
+        each = zip(*(torch.split(part, len(z)) for part in noise), strict=True) if noise else repeat(())
+        sent = torch.empty(0)
+        for t, (z, drawn) in enumerate(zip(features, each, strict=False)):
+            one = mechanism.send(z, drawn)
+            sent = sent if t else one.new_empty(len(features), *one.shape)
+            sent[t] = one
+        return sent
 
     def is_random(self, x: Images) -> bool:
         self._is_noisy = self._is_noisy or is_noisy(self._client, x)
