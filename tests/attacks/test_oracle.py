@@ -13,7 +13,7 @@ from splitveil.attacks.channel import channel_of
 from splitveil.check import UsageError
 from splitveil.evaluation import Suite, Trial, evaluate
 from splitveil.evaluation.roles import split_roles
-from splitveil.mechanisms import Gaussian, Identity
+from splitveil.mechanisms import Chain, Clip, Gaussian, Identity
 from splitveil.metrics import mse
 from splitveil.randomness import SeededSource, stream
 from splitveil.split import Client
@@ -31,6 +31,20 @@ def test_one_release_is_the_client_s_own_forward():
     client = Client(encoder(), Gaussian(std=0.3)).eval()
     found = oracle_of(client).release(X, source=SeededSource(1))
     torch.testing.assert_close(found[0], client(X, source=SeededSource(1)))
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [Gaussian(std=0.3), Identity(), Chain([Clip(radius=1.0), Gaussian(std=0.3)])],
+    ids=lambda each: each.name,
+)
+@pytest.mark.parametrize("releases", [1, 5])
+def test_releases_are_bit_for_bit_what_the_mechanism_sends_of_as_many_copies(mechanism, releases):
+    client = Client(encoder(), mechanism).eval()
+    z = client.encode(X).detach()
+    wanted = mechanism(z.repeat(releases, 1, 1), source=SeededSource(1))
+    found = oracle_of(client).release(X, source=SeededSource(1), releases=releases)
+    assert torch.equal(found, wanted.reshape(releases, *z.shape))
 
 
 def test_releases_of_one_input_differ_by_noise_of_the_right_size():
