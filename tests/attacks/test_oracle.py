@@ -39,8 +39,10 @@ def test_one_release_is_the_client_s_own_forward():
     ids=lambda each: each.name,
 )
 @pytest.mark.parametrize("releases", [1, 5])
-def test_releases_are_bit_for_bit_what_the_mechanism_sends_of_as_many_copies(mechanism, releases):
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_releases_are_bit_for_bit_what_the_mechanism_sends_of_as_many_copies(mechanism, releases, at_once, monkeypatch):
     client = Client(encoder(), mechanism).eval()
+    monkeypatch.setattr("splitveil.attacks.oracle.AT_ONCE", at_once * client.encode(X).numel())
     z = client.encode(X).detach()
     wanted = mechanism(z.repeat(releases, 1, 1), source=SeededSource(1))
     found = oracle_of(client).release(X, source=SeededSource(1), releases=releases)

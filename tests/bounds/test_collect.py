@@ -43,6 +43,17 @@ def test_behind_a_clip_there_is_local_dp_too():
     assert all(bound.holds_if for bound in found)
 
 
+def test_an_encoder_that_draws_noise_itself_has_local_dp_alone_and_says_why():
+    data = small_images()
+    split = small_split(mechanism=Chain([Clip(radius=1.0), Gaussian(std=1.0)]))
+    sure = {bound.name for bound in bounds_of(split.client, data)}
+    split.client.encoder.register_forward_hook(lambda module, x, z: torch.nn.functional.dropout(z, 0.1))
+    found = {bound.name for bound in bounds_of(split.client, data)}
+    assert found < sure
+    assert all(name.startswith("local DP") for name in found)
+    assert any("draws noise of its own" in reason for reason in missing(split.client, data))
+
+
 def test_a_silent_client_has_none_and_says_why():
     client = small_split(mechanism=Identity()).client
     assert bounds_of(client, DATA) == ()

@@ -38,11 +38,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splitveil.attacks.laplace import laplace_scale, surprise
-from splitveil.attacks.oracle import Releases, encode_seeded, is_noisy
+from splitveil.attacks.oracle import Releases
 from splitveil.attacks.pairs import Pairs
 from splitveil.attacks.wire import Wire, wire_of
 from splitveil.randomness import NoiseSource, SeededSource, derive
-from splitveil.split import Client, evaluating
+from splitveil.split import Client, encode_seeded, evaluating, is_noisy
 from splitveil.types import Features, Images
 
 EXACT = 0.03  # s of a client without additive noise, in standard deviations of its features

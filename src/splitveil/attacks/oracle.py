@@ -10,9 +10,7 @@ what is attacked is what is deployed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import repeat
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -23,11 +21,10 @@ from torch import Tensor, nn
 from splitveil.check import UsageError
 from splitveil.mechanisms import Identity
 from splitveil.randomness import NoiseSource, SeededSource
-from splitveil.split import Client, evaluating
+from splitveil.split import Client, evaluating, is_noisy, seeded
 from splitveil.types import Features, Images
 
-PROBES = 64  # images on which an encoder is tried for noise of its own
-ROUNDING = 1e-5  # of the largest feature: what a GPU's sums may differ by is no noise
+AT_ONCE = 2**26  # numbers that are sent together (256 MB); of more, release by release
 
 Releases = Float[Tensor, "release batch *feature"]
 
@@ -72,15 +69,16 @@ class ClientOracle(Oracle):
             return self._send([self._client.encode(x)] * releases, source)
 
     def _send(self, features: list[Features], source: NoiseSource) -> Releases:
-        """All noise is drawn at once, and sent release by release: little is held beside what is sent."""
-        mechanism, z = self._client.mechanism, features[0]
-        noise = mechanism.draw((len(features) * len(z), *z.shape[1:]), source, device=z.device)
-        each = zip(*(torch.split(part, len(z)) for part in noise), strict=True) if noise else repeat(())
+        """All noise is drawn at once, and sent in pieces: little is held beside what is sent."""
+        mechanism, n, shape = self._client.mechanism, len(features[0]), features[0].shape[1:]
+        noise = mechanism.draw((len(features) * n, *shape), source, device=features[0].device)
+        size = max(1, AT_ONCE // features[0].numel())
         sent = torch.empty(0)
-        for t, (z, drawn) in enumerate(zip(features, each, strict=False)):
-            one = mechanism.send(z, drawn)
-            sent = sent if t else one.new_empty(len(features), *one.shape)
-            sent[t] = one
+        for t in range(0, len(features), size):
+            several = torch.cat(features[t : t + size])
+            piece = mechanism.send(several, tuple(part[t * n : t * n + len(several)] for part in noise))
+            sent = sent if t else piece.new_empty(len(features), n, *piece.shape[1:])
+            sent[t : t + size] = piece.reshape(-1, n, *piece.shape[1:])
         return sent
 
     def is_random(self, x: Images) -> bool:
@@ -135,31 +133,6 @@ def oracle_of(client: object) -> Oracle:
     if not callable(client):
         raise UsageError(f"client must be a Client, a module or a function, got {type(client).__name__}")
     return CallableOracle(client)
-
-
-@torch.no_grad()
-def is_noisy(client: Client, x: Images) -> bool:
-    """Whether its encoder draws noise of its own, in eval mode; tried on some of `x`."""
-    one, other = (encode_seeded(client, x[:PROBES], seed) for seed in (0, 1))
-    return bool((one - other).abs().max() > ROUNDING * one.abs().max())
-
-
-def encode_seeded(client: Client, x: Images, seed: int) -> Features:
-    """f(x) in eval mode and its own precision, all that it draws from torch drawn by `seed`."""
-    with evaluating(client), torch.autocast(x.device.type, enabled=False), seeded(seed, x.device):
-        return client.encode(x)
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's own generators seeded inside; afterwards they are as they were."""
-    on_gpu = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        torch.default_generator.manual_seed(seed)
-        if on_gpu:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield
 
 
 def _seed_from(source: NoiseSource) -> int:

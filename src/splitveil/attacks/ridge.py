@@ -32,9 +32,7 @@ from splitveil.types import Images
 
 ROWS_PER_FEATURE = 32  # noise is drawn anew until each feature has this many rows: costs about 1/32 of the error
 MAX_ROWS = 65_536
-MAX_SIDE = (
-    4096  # of the matrix that is decomposed (128 MB in float64); of more features as many directions are looked at
-)
+MAX_SIDE = 4096  # of the matrix that is decomposed (128 MB in float64), and directions that more features are seen in
 MAX_GRAM = 4096  # recorded pairs that are solved for by their Gram matrix
 DRAWS = 16  # of an image's noise, whose mean gives a direction
 CHUNK = 256  # images asked at once: larger batches leave a CPU's cache and take twice as long

@@ -10,7 +10,9 @@ from splitveil.bounds.jacobian import Probing
 from splitveil.bounds.parts import Parts, classes_of, encoded, parts_of
 from splitveil.bounds.two_point import too_few, two_point
 from splitveil.data import ImageSet
-from splitveil.split import Client
+from splitveil.split import Client, is_noisy
+
+PROBES = 64  # images that an encoder is tried on
 
 
 def bounds_of(
@@ -24,7 +26,7 @@ def bounds_of(
     parts = _placed(client, data)
     counts = (releases,) if isinstance(releases, int) else tuple(releases)
     found: list[Bound] = []
-    if obstacle(client.mechanism) is None:
+    if obstacle(client.mechanism) is None and not _is_stirred(client, parts):
         known = encoded(channel_of(client), parts)
         found += [bound for count in counts for bound in information(known, releases=count, seed=seed)]
         if too_few(known.read.classes) is None:
@@ -39,8 +41,10 @@ def missing(client: Client, data: ImageSet | Parts | None = None, *, seed: int =
     """One line for each kind of bound that this client does not have; without `data`, as far as its mechanism shows."""
     mechanism = client.mechanism
     reason, lacking = obstacle(mechanism), None
-    if reason is None:
-        parts = None if data is None else _placed(client, data)
+    parts = None if data is None else _placed(client, data)
+    if reason is None and parts is not None and _is_stirred(client, parts):
+        reason = "its encoder draws noise of its own, which no bound but local DP reckons with"
+    elif reason is None:
         reason = roughness(mechanism) if parts is None else van_trees.obstacle(client, parts.read, seed=seed)
         lacking = None if parts is None else too_few(classes_of(parts.read, parts.n_classes))
     reasons = (reason, lacking, local_dp.obstacle(mechanism))
@@ -52,6 +56,11 @@ def _placed(client: Client, data: ImageSet | Parts) -> Parts:
     parts = parts_of(data) if isinstance(data, ImageSet) else data
     device = next((value.device for value in client.state_dict().values()), None)
     return parts if device is None else parts.to(device)
+
+
+def _is_stirred(client: Client, parts: Parts) -> bool:
+    """Whether something is random before the noise, which the mechanism does not tell."""
+    return is_noisy(client, parts.read.images(slice(PROBES)))
 
 
 def _van_trees(client: Client, parts: Parts, counts: tuple[int, ...], seed: int) -> list[Bound]:

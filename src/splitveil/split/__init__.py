@@ -6,5 +6,19 @@ from splitveil.split.halves import Client, Server, Split
 from splitveil.split.normalize import Normalize
 from splitveil.split.probe import evaluating
 from splitveil.split.returning import Returning
+from splitveil.split.stirring import encode_seeded, is_noisy, seeded
 
-__all__ = ["Bottleneck", "Client", "Normalize", "Returning", "Server", "Split", "cut", "evaluating", "names_to_cut"]
+__all__ = [
+    "Bottleneck",
+    "Client",
+    "Normalize",
+    "Returning",
+    "Server",
+    "Split",
+    "cut",
+    "encode_seeded",
+    "evaluating",
+    "is_noisy",
+    "names_to_cut",
+    "seeded",
+]
