@@ -19,7 +19,7 @@ TimeBudget = Annotated[float | None, typer.Option("--time-budget", help="Seconds
 PieceBudget = Annotated[float | None, typer.Option("--time-budget", help="Seconds; then exit 3, to be called again.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
-SuiteName = Annotated[str, typer.Option("--suite", help="cheap (a minute on two cores), standard or full.")]
+SuiteName = Annotated[str, typer.Option("--suite", help="cheap (about a minute on two cores), standard or full.")]
 Releases = Annotated[
     str | None,
     typer.Option("--queries", metavar="T,…", help="Plot leak by releases of one input; --suite full is as standard."),

@@ -1,6 +1,6 @@
 """Fixed suites of attacks. A suite has no knobs: two clients that were put through it can be compared.
 
-    cheap       under a minute a client on two cores: affine least squares and a short plain decoder
+    cheap       about a minute a client on two cores: affine least squares and a short plain decoder
     standard    the whole ladder; label known; averaged releases; searches through the client; black boxes of n queries;
                 the nearest own image; probes; what a classifier sees in the reconstructions
     full        everything: longer fits, more releases, learned priors, shadow clients with and without the head, a
@@ -60,7 +60,7 @@ def both(attack: Attack) -> tuple[Trial, Trial]:
 
 
 def cheap() -> Suite:
-    """Under a minute a client on two cores."""
+    """About a minute a client on two cores."""
     short = DecoderAttack("conv", batch=SHORT_BATCH, plan=SHORT)
     trials = (
         Trial(Ridge(), Threat()),
