@@ -1,10 +1,19 @@
 """When to stop."""
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from splitveil.training.watch import StopWhen
+
+
+@pytest.fixture(autouse=True)
+def _usual_interrupt() -> Iterator[None]:
+    """Whoever starts the tests in the background may have told them to ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
