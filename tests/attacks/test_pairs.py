@@ -2,8 +2,9 @@
 
 import torch
 
-from splitveil.attacks import AveragedPairs, QueriedPairs, oracle_of
+from splitveil.attacks import ChangedPairs, QueriedPairs, oracle_of
 from splitveil.attacks.knowledge import record
+from splitveil.attacks.pairs import one_release
 from splitveil.randomness import SeededSource
 from worlds.linear_gaussian import world
 
@@ -38,6 +39,7 @@ def test_recorded_answers_stay_as_they_were():
 def test_an_average_has_the_mean_of_its_releases():
     part, oracle = NOISY.part(20, 0), oracle_of(NOISY.client())
     all_of_them = QueriedPairs(part, oracle, releases=4).draw(INDEX, source=SeededSource(1))
-    averaged = AveragedPairs(QueriedPairs(part, oracle, releases=4), releases=4).draw(INDEX, source=SeededSource(1))
+    queried = QueriedPairs(part, oracle, releases=4)
+    averaged = ChangedPairs(queried, lambda seen: one_release(seen, 4, "mean")).draw(INDEX, source=SeededSource(1))
     torch.testing.assert_close(averaged.seen.z_sent[0], all_of_them.seen.z_sent.mean(0))
     assert averaged.seen.z_sent.shape[0] == 1

@@ -10,7 +10,7 @@ from splitveil.attacks.inference import Guesser, Inference, Probe
 from splitveil.attacks.knowledge import Knowledge, grant
 from splitveil.attacks.optimization import OptimizationAttack
 from splitveil.attacks.oracle import CallableOracle, ClientOracle, Oracle, oracle_of
-from splitveil.attacks.pairs import AveragedPairs, Pairs, PairSource, QueriedPairs, RecordedPairs, Seen
+from splitveil.attacks.pairs import ChangedPairs, Pairs, PairSource, QueriedPairs, RecordedPairs, Seen
 from splitveil.attacks.recognition import Gallery, Recognition, Recognizer, chance_of_finding
 from splitveil.attacks.retrieval import Retrieval
 from splitveil.attacks.ridge import Ridge
@@ -21,9 +21,9 @@ from splitveil.networks.decoders import Rung
 __all__ = [
     "Attack",
     "Averaged",
-    "AveragedPairs",
     "Box",
     "CallableOracle",
+    "ChangedPairs",
     "ClientOracle",
     "Course",
     "DecoderAttack",

@@ -12,12 +12,13 @@ The attack behind it is fitted on T releases taken together so, and expects exac
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import final, get_args
 
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
 from splitveil.attacks.knowledge import Knowledge
 from splitveil.attacks.oracle import Releases
-from splitveil.attacks.pairs import AveragedPairs, Pool, Seen, one_release, pooled
+from splitveil.attacks.pairs import ChangedPairs, Pool, Seen, one_release, pooled
 from splitveil.check import UsageError, at_least
 from splitveil.randomness import SeededSource
 from splitveil.types import Images
@@ -59,10 +60,11 @@ class Averaged(Attack):
         if held < self.releases:
             raise UsageError(f"attack {self.name!r} needs {self.releases} releases; {known.threat.name} has {held}")
         pool = self._pool(known, course.seed)
+        as_one = partial(one_release, releases=self.releases, pool=pool)
         averaged = replace(
             known,
-            pairs=AveragedPairs(known.pairs, releases=self.releases, pool=pool) if known.pairs else None,
-            selection=AveragedPairs(known.selection, releases=self.releases, pool=pool) if known.selection else None,
+            pairs=ChangedPairs(known.pairs, as_one) if known.pairs else None,
+            selection=ChangedPairs(known.selection, as_one) if known.selection else None,
         )
         fitted = self.attack.fit(averaged, seed=course.seed, watch=course.watch, state=course.state)
         return _Pooling(fitted, self.releases, pool)

@@ -5,6 +5,7 @@ pairs.draw(index)  →  (x, z_sent, y)           queried: fresh noise and a fres
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -114,11 +115,11 @@ class RecordedPairs(PairSource):
 
 
 @final
-class AveragedPairs(PairSource):
-    """The mean of the first T releases in place of all of them, or what else stands for them."""
+class ChangedPairs(PairSource):
+    """The same images, with something else in place of what was seen of them: one release for T, fewer directions."""
 
-    def __init__(self, pairs: PairSource, *, releases: int, pool: Pool = "mean") -> None:
-        self._pairs, self._releases, self._pool = pairs, releases, pool
+    def __init__(self, pairs: PairSource, change: Callable[[Seen], Seen]) -> None:
+        self._pairs, self._change = pairs, change
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -133,7 +134,7 @@ class AveragedPairs(PairSource):
 
     def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
         pairs = self._pairs.draw(index, source=source, augment=augment)
-        return Pairs(pairs.x, one_release(pairs.seen, self._releases, self._pool))
+        return Pairs(pairs.x, self._change(pairs.seen))
 
 
 def one_release(seen: Seen, releases: int, pool: Pool) -> Seen:

@@ -17,17 +17,17 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from splitveil.attacks.base import Attack, Course, Health, Inverter, Need
 from splitveil.attacks.gathering import Gathering
 from splitveil.attacks.keeping import Found, beside, once
 from splitveil.attacks.knowledge import Knowledge
-from splitveil.attacks.pairs import Pairs, PairSource, Seen
+from splitveil.attacks.pairs import ChangedPairs, Pairs, PairSource, Seen
 from splitveil.fitting import Shuffled
 from splitveil.metrics import mse
-from splitveil.randomness import NoiseSource, SeededSource
+from splitveil.randomness import SeededSource
 from splitveil.types import Images
 
 ROWS_PER_FEATURE = 32  # noise is drawn anew until each feature has this many rows: costs about 1/32 of the error
@@ -122,8 +122,11 @@ def _solve(pairs: PairSource, course: Course, gathering: Gathering) -> _Solution
     if not pairs.is_fresh and len(pairs) <= MAX_GRAM:
         return _by_gram(pairs, first, course, gathering)
     directions = _directions(pairs, first, course, gathering)
-    looked_at = _Directed(pairs, directions)
-    found = _by_covariance(looked_at, looked_at.directed(first), course, gathering)
+
+    def look(seen: Seen) -> Seen:
+        return Seen(seen.z_sent[:1].flatten(2) @ directions, seen.y)
+
+    found = _by_covariance(ChangedPairs(pairs, look), Pairs(first.x, look(first.seen)), course, gathering)
     basis = directions.double()
     return replace(found, left=basis @ found.left, mean_z=basis @ found.mean_z)
 
@@ -217,29 +220,3 @@ class _Rows:
     def __call__(self, i: int) -> tuple[Float[Tensor, "row dim"], Float[Tensor, "row pixel"]]:
         drawn = self._pairs.draw(self._chunks[i], source=SeededSource(self._seed, "ridge", *self._purpose, i))
         return drawn.seen.z_sent[0].flatten(1), drawn.x.flatten(1)
-
-
-@final
-class _Directed(PairSource):
-    """The same pairs, of whose first release some directions are looked at."""
-
-    def __init__(self, pairs: PairSource, directions: Float[Tensor, "dim direction"]) -> None:
-        self._pairs, self._directions = pairs, directions
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    @property
-    def device(self) -> torch.device:
-        return self._pairs.device
-
-    @property
-    def is_fresh(self) -> bool:
-        return self._pairs.is_fresh
-
-    def draw(self, index: Int[Tensor, " batch"], *, source: NoiseSource, augment: bool = False) -> Pairs:
-        return self.directed(self._pairs.draw(index, source=source, augment=augment))
-
-    def directed(self, pairs: Pairs) -> Pairs:
-        """Pairs of all features as those of the directions."""
-        return Pairs(pairs.x, Seen(pairs.seen.z_sent[:1].flatten(2) @ self._directions, pairs.seen.y))

@@ -11,8 +11,7 @@ from splitveil.bounds.parts import Parts, classes_of, encoded, parts_of
 from splitveil.bounds.two_point import too_few, two_point
 from splitveil.data import ImageSet
 from splitveil.split import Client, is_noisy
-
-PROBES = 64  # images that an encoder is tried on
+from splitveil.split.stirring import PROBES
 
 
 def bounds_of(

@@ -9,8 +9,8 @@ attack may know the class. An image that is the only one of its class stands in 
 count as a pair with 0. It says something only where the noise is about as large as the distance between features:
 g(0) = 1/4 gives half the variance within a class, and g(10) is below 1e-6.
 
-The interval is a bootstrap over pairs. Of few it is too narrow: of 400 draws of 1 pair, half have their lower end above
-the value of all pairs, of 3 pairs 7 to 12 %, of LEAST_PAIRS 3 to 5 % (2.5 % would be exact).
+The interval is a bootstrap over pairs, and of few it is too narrow: its lower end lies above the value of all pairs far
+more often than the 2.5 % it promises (of one pair, about half the time). From LEAST_PAIRS on the tests hold it to 8 %.
 """
 
 import torch
