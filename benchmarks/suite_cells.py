@@ -106,9 +106,11 @@ class Cell:
 def trials(words: argparse.Namespace) -> list[Trial | Inquiry]:
     """What `full` plays, most informative first; attacks that may be shortened for a smoke test."""
     suite = full()
-    wanted = [
-        each for each in (*suite.trials, *suite.inquiries) if not words.attacks or each.attack.name in words.attacks
-    ]
+    every = [*suite.trials, *suite.inquiries]
+    names = sorted({each.attack.name for each in every})
+    if unknown := [name for name in words.attacks or () if name not in names]:
+        raise SystemExit(f"--attacks: `full` has no {', '.join(unknown)}; it has {', '.join(names)}")
+    wanted = [each for each in every if not words.attacks or each.attack.name in words.attacks]
     wanted.sort(key=lambda each: FIRST.index(each.slug) if each.slug in FIRST else len(FIRST))
     return [replace(each, attack=shortened(each.attack, words.attack_steps)) for each in wanted]
 

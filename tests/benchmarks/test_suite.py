@@ -51,6 +51,11 @@ def test_a_judge_that_is_being_written_is_not_trained(suite: Any, tmp_path: Path
     assert os.listdir(there) == [place.name]
 
 
+def test_an_attack_that_full_does_not_have_is_named(suite: Any) -> None:
+    with pytest.raises(SystemExit, match=r"no ridge-mean5; it has .*ridge-mean4"):
+        suite.trials(argparse.Namespace(attacks=["ridge", "ridge-mean5"], attack_steps=None))
+
+
 @pytest.mark.parametrize(
     ("kind", "victims", "searched", "n"),
     [("search", None, 9, 9), ("search", 5, 9, 5), ("search", 9, 5, 5), ("quick", 9, 5, 9), ("quick", None, 5, None)],
