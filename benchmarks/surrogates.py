@@ -14,7 +14,6 @@ one thread computes and is not moved by what else the machine does; the wall clo
 """
 
 import argparse
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from surrogates_memory import memory_rows
 from torch import Tensor
 from torch.nn import functional as F
 
+from splitveil.cli.runs import environment
 from splitveil.mechanisms import Gaussian
 from splitveil.mixtures import kmeans as cluster
 from splitveil.networks import vgg11
@@ -280,9 +280,7 @@ def main() -> None:
     if words.only == "memory":
         result["command"] = f"python benchmarks/surrogates.py --device {words.device} --only memory"
         result["memory"] = memory_rows(lambda r, c: Trainer(r, c, device, "float32"), device)
-    threads = torch.get_num_threads()
-    name = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()}, threads: {threads}"
-    result["environment"] = {"device": name, "torch": torch.__version__, "python": platform.python_version()}
+    result["environment"] = environment()
     publish(result, words.out)
 
 
