@@ -150,7 +150,7 @@ def train_head(data: ImageSet, head: Head, words: argparse.Namespace, work: Path
         answers = network(sent(selection, slice(None), "selection", is_fresh=False)).float()
         return F.cross_entropy(answers, selection.labels)
 
-    plan = replace(shortened(HEAD, words.attack_steps), bfloat16=part.device.type == "cuda", channels_last=True)
+    plan = shortened(HEAD, words.attack_steps).suited(bfloat16=part.device.type == "cuda", channels_last=True)
     sample = (sent(part, order(0), "sample"),)
     fitted = fit(server, loss=loss, score=score, plan=plan, sample=sample)
     keep_weights(server, head_weights(head.client, work))  # type: ignore[arg-type]

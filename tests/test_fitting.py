@@ -1,5 +1,7 @@
 """The fit loop against slow references: averages, plateau, best checkpoint, resuming."""
 
+from dataclasses import fields, replace
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,21 @@ from splitveil.check import RunError, UsageError
 from splitveil.fitting import Plan, Shuffled, fit, is_flat
 from splitveil.randomness import stream
 
+OTHER = {
+    "steps": 9,
+    "seconds": 1.0,
+    "lr": 0.5,
+    "weight_decay": 0.1,
+    "warmup": 1,
+    "cooldown": 0.5,
+    "ema": 0.9,
+    "check_every": 7,
+    "patience": 2,
+    "min_gain": 0.1,
+    "bfloat16": True,
+    "channels_last": True,
+    "momentum": 0.0,
+}
 TRUE = torch.tensor([[1.0, -2.0, 0.5]])
 
 
@@ -212,9 +229,16 @@ def test_a_state_that_cannot_be_written_is_told_in_one_line(tmp_path, monkeypatc
         fit(linear(), loss=regression, score=distance, plan=Plan(steps=20, check_every=10), state=state)
 
 
-def test_a_plan_is_told_apart_by_its_momentum():
-    assert "momentum" not in repr(Plan())  # as before there was one: attacks that were stored are found again
-    assert repr(Plan(momentum=0.0)) == repr(Plan()).removesuffix(")") + ", momentum=0.0)"
+def test_a_plan_is_told_apart_by_every_setting():
+    others = [replace(Plan(), **{name: value}) for name, value in OTHER.items()]
+    assert set(OTHER) == {each.name for each in fields(Plan)}
+    assert len({repr(plan) for plan in (Plan(), *others)}) == 1 + len(others)  # attacks are stored under these words
+
+
+def test_what_a_plan_says_is_not_changed_to_what_suits():
+    assert Plan().suited(bfloat16=True, channels_last=True) == Plan(bfloat16=True, channels_last=True)
+    said = Plan(bfloat16=False, channels_last=True)
+    assert said.suited(bfloat16=True, channels_last=False) == said
 
 
 def network() -> nn.Module:

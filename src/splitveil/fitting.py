@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -48,23 +48,21 @@ class Plan:
     check_every: int = 100  # steps
     patience: int = 5  # checks that bring no more than min_gain together
     min_gain: float = 0.01  # of the score
-    bfloat16: bool = False  # autocast; weights stay float32
-    channels_last: bool = False
+    bfloat16: bool | None = None  # autocast, weights stay float32; None: as suits the network and the device
+    channels_last: bool | None = None  # likewise
     momentum: float = 0.9  # Adam's first; against a critic it swings, so there it is 0
 
     def __post_init__(self) -> None:
-        at_least("steps", self.steps, 1)
-        at_least("check_every", self.check_every, 1)
-        at_least("patience", self.patience, 1)
+        for name in ("steps", "check_every", "patience"):
+            at_least(name, getattr(self, name), 1)
         for name in ("cooldown", "ema", "momentum"):
             fraction(name, getattr(self, name))
         positive("lr", self.lr)
         positive("seconds", 1.0 if self.seconds is None else self.seconds)
 
-    def __repr__(self) -> str:
-        """Every setting, momentum where it is not the usual one: what is stored is found again by these words."""
-        shown = [each.name for each in fields(self) if each.name != "momentum" or self.momentum != each.default]
-        return f"Plan({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+    def suited(self, **kinds: bool) -> "Plan":
+        """With what it leaves open: bfloat16, channels_last."""
+        return replace(self, **{name: value for name, value in kinds.items() if getattr(self, name) is None})
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def fit(
     run, tell = _Run(network, plan), progress or (lambda check: None)
     run.load(state)
     done = run.is_done()
-    with recorded(network, None if done else sample, bfloat16=plan.bfloat16, is_compiled=plan.steps >= COMPILED_FROM):
+    with recorded(network, None if done else sample, bfloat16=run.is_rounded, is_compiled=plan.steps >= COMPILED_FROM):
         run.born = time.monotonic()  # recording has its time to itself
         while not done:
             run.step(loss)
@@ -163,7 +161,7 @@ class _Run:
     """The moving parts of one fit."""
 
     def __init__(self, network: nn.Module, plan: Plan) -> None:
-        self.plan, self.device = plan, next(network.parameters()).device
+        self.plan, self.device, self.is_rounded = plan, next(network.parameters()).device, bool(plan.bfloat16)
         self.network = network.to(memory_format=torch.channels_last) if plan.channels_last else network  # type: ignore[call-overload]
         own, decay = network.parameters(), plan.weight_decay
         self.optimizer = torch.optim.AdamW(own, lr=plan.lr, betas=(plan.momentum, 0.99), weight_decay=decay, fused=True)
@@ -190,7 +188,7 @@ class _Run:
         if self.cool_from is None:
             self._watch_budget()
         self.optimizer.param_groups[0]["lr"] = self.plan.lr * self._rate()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.plan.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_rounded):
             value = loss(self.network, self.step_count)
         self.optimizer.zero_grad(set_to_none=True)
         value.backward()  # type: ignore[no-untyped-call]
@@ -203,9 +201,8 @@ class _Run:
 
     def _rate(self) -> float:
         warm = min(1.0, (self.step_count + 1) / max(1, self.plan.warmup))
-        if self.cool_from is None:
-            return warm
-        return warm * (1 - (self.step_count - self.cool_from) / self.cool_steps)
+        cooled = 0.0 if self.cool_from is None else (self.step_count - self.cool_from) / self.cool_steps
+        return warm * (1 - cooled)
 
     def _watch_budget(self) -> None:
         """Begin to cool down where the budget's last share begins."""
@@ -231,8 +228,8 @@ class _Run:
         self.total.zero_()
         value = self._score_shadow(score)
         if not (math.isfinite(train_loss) and math.isfinite(value)):
-            where = f"at step {self.step_count} (loss {train_loss}, score {value})"
-            raise RunError(f"the fit diverged {where}; lower the lr")
+            where = f"step {self.step_count} (loss {train_loss}, score {value})"
+            raise RunError(f"the fit diverged at {where}; lower the lr")
         if value < min((check.score for check in self.checks), default=math.inf):
             torch._foreach_copy_(list(self.best.values()), list(self.shadow.values()))
         self.checks.append(Check(self.step_count, train_loss, value, self.seconds))

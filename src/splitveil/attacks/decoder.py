@@ -13,7 +13,7 @@ does not have.
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, final, get_args
 
@@ -84,7 +84,7 @@ class DecoderAttack(Attack):
             drawn = pairs.draw(order(step), source=SeededSource(seed, "pairs", step), augment=True)
             return self._charge(drawn.x, network(*read(drawn.seen)))
 
-        plan = replace(self.plan, bfloat16=device.type == "cuda", channels_last=True)
+        plan = self.plan.suited(bfloat16=device.type == "cuda", channels_last=True)
         fitted = fit(
             network,
             loss=loss,

@@ -139,7 +139,7 @@ class DiffusionAttack(Attack):
             source = SeededSource(seed, "denoise", step)
             return _denoising(network, view(part.images(order(step)), source), source)
 
-        plan = replace(self.plan, bfloat16=device.type == "cuda", channels_last=True)
+        plan = self.plan.suited(bfloat16=device.type == "cuda", channels_last=True)
         sample = (part.images(order(0)), torch.ones(order.size, device=device))
         score = lambda net: _denoising(net, selection, SeededSource(seed, "score"))  # noqa: E731
         run = partial(fit, network, loss=loss, score=score, plan=plan, progress=course.watch, sample=sample)

@@ -140,7 +140,7 @@ class GeneratorAttack(Attack):
         plan = replace(self.plan or PLANS["latent"], momentum=0.0)
         facts = ("scales", self.latent, self.width, self.batch, self.rounds, plan, self.critic_lr, seed)
         place = shared(course.state, kind="generator", facts=facts, learned_from=part, scored_on=real)
-        plan = replace(plan, channels_last=device.type == "cuda")
+        plan = plan.suited(channels_last=device.type == "cuda")
         run = partial(fit, duel, loss=loss, score=score, plan=plan, progress=course.watch)
         return learned_once(course.state, place, lambda state: run(state=state))
 
@@ -208,7 +208,7 @@ class GeneratorAttack(Attack):
             duel,
             loss=loss,
             score=lambda network: mse(selection.x, _feed(network, selection.seen)).mean(),
-            plan=replace(self.plan or PLANS["decoder"], bfloat16=on_gpu, channels_last=on_gpu),
+            plan=(self.plan or PLANS["decoder"]).suited(bfloat16=on_gpu, channels_last=on_gpu),
             progress=course.watch,
             state=course.state,
         )

@@ -8,7 +8,7 @@ e is the penultimate layer of C. The gallery holds other photos of the people at
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import comb
 from pathlib import Path
 from types import MappingProxyType
@@ -81,7 +81,7 @@ class Recognition:
             recognizer = Recognizer(network)
             return (recognizer.logits(chosen.images()).argmax(1) != chosen.labels).float().mean()
 
-        plan = replace(self.plan, bfloat16=part.device.type == "cuda", channels_last=True)
+        plan = self.plan.suited(bfloat16=part.device.type == "cuda", channels_last=True)
         state = None if kept is None else kept.with_name(f"{kept.name}.{_short(facts)}.fit")
         fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch, state=state, sample=(views(0),))
         words = {"facts": facts, **_told(fitted), **took()}

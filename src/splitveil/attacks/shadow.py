@@ -97,7 +97,7 @@ class ShadowAttack(Attack):
             source = SeededSource(seed, "shadow", "selection")
             return pair.charge(chosen.images(), chosen.labels, source, weight=weight)
 
-        plan = replace(self.plan, bfloat16=device.type == "cuda")
+        plan = self.plan.suited(bfloat16=device.type == "cuda")
         state = beside(course.state, "shadow")
         still_falling = False
         if any(parameter.requires_grad for parameter in pair.parameters()):
