@@ -142,3 +142,21 @@ def test_a_result_that_lacks_a_key_is_named(runs: Path, call: Callable[..., str]
     place.write_text(json.dumps(words))
     with pytest.raises(UsageError, match=r"result\.json cannot be read \(.* 'attacks' is missing"):
         undefended_run(runs / "base", "cheap", of=runs / "quiet")
+
+
+@pytest.mark.parametrize("command", [["attack", "--workers", "2"], ["evaluate"]])
+def test_a_run_of_other_images_is_refused_before_anything_is_played(
+    runs: Path, call: Callable[..., str], capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    attacked(runs / "base", call)
+    place = kept(runs / "base").with_name("result.json")
+    words = json.loads(place.read_text())
+    place.write_text(json.dumps(words | {"data": "others", "data_sha256": "0123456789"}))
+    before = {file: file.stat().st_mtime_ns for file in (runs / "louder").rglob("*")}
+    with pytest.raises(SystemExit) as stop:
+        run([*command, str(runs / "louder"), "--undefended", str(runs / "base"), "--suite", "cheap"])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: --undefended: {runs / 'base'} was attacked on other images (others 01234567) than")
+    assert said.endswith("; give a run of these\n")
+    assert {file: file.stat().st_mtime_ns for file in (runs / "louder").rglob("*")} == before

@@ -10,7 +10,7 @@ from splitveil.bounds.jacobian import Probing
 from splitveil.bounds.parts import Parts, classes_of, encoded, parts_of
 from splitveil.bounds.two_point import too_few, two_point
 from splitveil.data import ImageSet
-from splitveil.split import Client, is_noisy
+from splitveil.split import Client, device_of, is_noisy
 from splitveil.split.stirring import PROBES
 
 
@@ -53,7 +53,7 @@ def missing(client: Client, data: ImageSet | Parts | None = None, *, seed: int =
 def _placed(client: Client, data: ImageSet | Parts) -> Parts:
     """The images where the client is."""
     parts = parts_of(data) if isinstance(data, ImageSet) else data
-    device = next((value.device for value in client.state_dict().values()), None)
+    device = device_of(client)
     return parts if device is None else parts.to(device)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from splitveil.bounds import Bound, comparisons
 from splitveil.bounds.channel import obstacle
 from splitveil.check import UsageError
-from splitveil.cli.runs import Run, device_of, open_run
+from splitveil.cli.runs import Run, open_run
+from splitveil.data import ImageSet
 from splitveil.evaluation import Result
 
 
@@ -34,6 +35,16 @@ def undefended_run(run: Path | None, suite: str, *, of: Path) -> Undefended | No
     return Undefended(open_run(run), _result(place, again=f"splitveil attack {run} --suite {suite}"))
 
 
+def refuse_other_images(other: Undefended | None, data: ImageSet) -> None:
+    """Before anything is played: what other images leak says nothing of these."""
+    if other is not None and other.result.data_sha256 != data.sha256:
+        there, here = (other.result.data, other.result.data_sha256[:8]), (data.name, data.sha256[:8])
+        raise UsageError(
+            f"--undefended: {other.run.directory} was attacked on other images ({' '.join(there)}) than these "
+            f"({' '.join(here)}); give a run of these"
+        )
+
+
 def _result(place: Path, *, again: str) -> Result:
     try:
         return Result.load(place)
@@ -47,7 +58,7 @@ def compared(
     """What fewer bits should mean for the error; empty where the two do not compare. `limits` finds a run's bounds."""
     if other is None or why_not_compared(opened, other) is not None:
         return ()
-    other.run.split.to(device_of(opened.split))
+    other.run.split.to(opened.split.device)
     channels, height, width = opened.data.image_shape
     return comparisons(found, limits(other.run), d=channels * height * width)
 

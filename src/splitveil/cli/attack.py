@@ -10,7 +10,7 @@ from torch import nn
 
 from splitveil.bounds import Bound
 from splitveil.check import RunError, UsageError, positive, share
-from splitveil.cli.against import Undefended, compared, undefended_run, why_not_compared
+from splitveil.cli.against import Undefended, compared, refuse_other_images, undefended_run, why_not_compared
 from splitveil.cli.bar import AttackBar
 from splitveil.cli.deadline import Deadline
 from splitveil.cli.display import err, out, print_json
@@ -18,7 +18,7 @@ from splitveil.cli.limits import limits_of, show_limits
 from splitveil.cli.lock import alone_in
 from splitveil.cli.probes import Attribute, read_probes, show_probes, with_probes
 from splitveil.cli.releases import curve_folder, read_counts, releases_suite, show_curve, write_curve
-from splitveil.cli.runs import Run, device_of, open_run, refuse_ranks
+from splitveil.cli.runs import Run, open_run, refuse_ranks
 from splitveil.cli.tables import show_result
 from splitveil.cli.workers import Team, Words, help_with, play_together
 from splitveil.data import ImageSet
@@ -242,6 +242,7 @@ def _attacked(
 ) -> Result:
     directory, label, client = opened.directory / "attacks" / folder, opened.directory.name, opened.split.client
     data = opened.data  # images that have changed are refused before anything is written
+    refuse_other_images(undefended, data)
 
     def limits(run: Run) -> tuple[Bound, ...]:
         place, name = run.directory / "attacks" / folder, run.directory.name
@@ -269,10 +270,10 @@ def _attacked(
 
 
 def _accuracies(opened: Run) -> dict[str, float]:
-    device = device_of(opened.split)
     parts = {"selection": opened.data.selection, "victims": opened.data.victims}
     return {
-        role: accuracy(opened.split, part.to(device), seed=opened.config.training.seed) for role, part in parts.items()
+        role: accuracy(opened.split, part.to(opened.split.device), seed=opened.config.training.seed)
+        for role, part in parts.items()
     }
 
 

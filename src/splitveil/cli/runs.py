@@ -102,7 +102,6 @@ def write_environment(directory: Path) -> None:
 def write_finish(directory: Path, config: Config, trained: Trained, data: ImageSet) -> dict[str, Any]:
     """Measure the trained client on the victims and write model/ and result.json."""
     split = trained.split
-    device = device_of(split)
     result = {
         "schema_version": SCHEMA_VERSION,
         "seed": config.training.seed,
@@ -116,7 +115,7 @@ def write_finish(directory: Path, config: Config, trained: Trained, data: ImageS
         "broken_steps": trained.broken,
         "accuracy": {
             "selection": trained.selection_accuracy,
-            "victims": accuracy(split, data.victims.to(device), seed=config.training.seed),
+            "victims": accuracy(split, data.victims.to(split.device), seed=config.training.seed),
         },
         "parameters": {
             "encoder": sum(p.numel() for p in split.client.encoder.parameters()),
@@ -181,12 +180,6 @@ def _refuse_edited(path: Path, config: Config, trained: object) -> None:
             f"{path}: mechanism is {now}, but the run was trained with {was} (model/manifest.json); "
             "put that back, or train a new run"
         )
-
-
-def device_of(split: Split) -> torch.device:
-    """Where a split is; on the CPU if it has nothing that could be elsewhere."""
-    parameters = (*split.client.parameters(), *split.server.parameters())
-    return parameters[0].device if parameters else torch.device("cpu")
 
 
 def refuse_ranks(what: str) -> None:

@@ -17,13 +17,13 @@ from splitveil.check import UsageError
 from splitveil.data import ImageSet
 from splitveil.evaluation.evaluate import evaluate
 from splitveil.evaluation.play import Progress
-from splitveil.evaluation.rehearsal import device_of, rehearse
+from splitveil.evaluation.rehearsal import rehearse
 from splitveil.evaluation.result import Result
 from splitveil.evaluation.roles import Roles, roles_of, split_roles
 from splitveil.evaluation.stage import PROBES
 from splitveil.evaluation.suite import Suite
 from splitveil.evaluation.suites import suite_named
-from splitveil.split import Client
+from splitveil.split import Client, device_of
 
 
 def audit(
@@ -64,9 +64,8 @@ def audit(
 
 def _bounds(client: Client, data: Roles) -> tuple[Bound, ...]:
     """What bounds the errors of all attacks, once the client is known to work."""
-    oracle = oracle_of(client)
     few = data.auxiliary.take(min(PROBES, len(data.auxiliary)))
-    rehearse(oracle, few.to(device_of(oracle) or few.device).images())
+    rehearse(oracle_of(client), few.to(device_of(client) or few.device).images())
     return bounds_of(client, data.for_bounds())
 
 

@@ -31,13 +31,6 @@ def different(seeds: object) -> tuple[int, ...]:
     return numbers
 
 
-def device_of(oracle: Oracle) -> torch.device | None:
-    """Where the client is; None where it cannot be told."""
-    if oracle.client is None:
-        return None
-    return next((value.device for value in oracle.client.state_dict().values()), None)
-
-
 @torch.no_grad()
 def rehearse(oracle: Oracle, x: Images) -> None:
     """Raise a UsageError unless each image is answered with one row of finite numbers.

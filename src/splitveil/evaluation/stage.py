@@ -10,7 +10,7 @@ from splitveil.check import UsageError
 from splitveil.data import ImageSet
 from splitveil.evaluation.fingerprints import client_fingerprint, head_fingerprint
 from splitveil.evaluation.judges import Judges
-from splitveil.evaluation.rehearsal import device_of, rehearse
+from splitveil.evaluation.rehearsal import rehearse
 from splitveil.evaluation.result import suite_of
 from splitveil.evaluation.roles import Roles, roles_of
 from splitveil.evaluation.store import Store
@@ -18,6 +18,7 @@ from splitveil.evaluation.suite import Ground, NotPlayed, Suite
 from splitveil.evaluation.suites import suite_named
 from splitveil.evaluation.trial import Scene
 from splitveil.evaluation.victims import Victims
+from splitveil.split import device_of
 
 PROBES = 8  # images that a client, and its randomness, is tried on
 
@@ -87,7 +88,7 @@ def _set_scene(
     roles = roles_of(data) if isinstance(data, ImageSet) else data
     if keep_samples and roles.people:
         raise UsageError(f"{roles.name} shows people: their reconstructions are not kept; leave keep_samples out")
-    device = device_of(oracle)
+    device = None if oracle.client is None else device_of(oracle.client)
     roles = roles if device is None else roles.to(device)
     part = roles.victims if n_victims is None else roles.victims.take(min(n_victims, len(roles.victims)))
     keep = not roles.people if keep_samples is None else keep_samples

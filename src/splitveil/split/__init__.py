@@ -4,7 +4,7 @@ from splitveil.split.bottleneck import Bottleneck
 from splitveil.split.cutting import cut, names_to_cut
 from splitveil.split.halves import Client, Server, Split
 from splitveil.split.normalize import Normalize
-from splitveil.split.probe import evaluating
+from splitveil.split.probe import device_of, evaluating
 from splitveil.split.returning import Returning
 from splitveil.split.stirring import encode_seeded, is_noisy, seeded
 
@@ -16,6 +16,7 @@ __all__ = [
     "Server",
     "Split",
     "cut",
+    "device_of",
     "encode_seeded",
     "evaluating",
     "is_noisy",

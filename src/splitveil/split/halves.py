@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from splitveil.mechanisms import Mechanism
 from splitveil.randomness import NoiseSource
+from splitveil.split.probe import device_of
 from splitveil.types import Features, Images, Logits, Sent
 
 
@@ -73,6 +74,11 @@ class Split:
     def head_parameters(self) -> list[nn.Parameter]:
         """What training moves on the server."""
         return list(self.server.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the halves are; the CPU if they have nothing that could be elsewhere."""
+        return device_of(self.client) or device_of(self.server) or torch.device("cpu")
 
     def to(self, device: torch.device | str) -> "Split":
         """Move both halves, in place."""

@@ -67,6 +67,15 @@ def _run(module: nn.Module, example: Tensor) -> object:
         raise UsageError(f"the model does not take images of shape {shape}: {reason}") from error
 
 
+def device_of(module: nn.Module) -> torch.device | None:
+    """Where its weights and other numbers are; None where it has none.
+
+    >>> device_of(nn.Linear(2, 1)), device_of(nn.ReLU())
+    (device(type='cpu'), None)
+    """
+    return next((value.device for value in module.state_dict().values()), None)
+
+
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards every submodule is in the mode it was in."""
