@@ -100,6 +100,23 @@ def test_a_search_that_goes_too_far_is_followed_a_part_of_the_way():
     assert f"{share:.0%} of the way" in found.health.chosen
 
 
+@pytest.mark.parametrize(("steps", "is_falling"), [(4, True), (12, True), (240, False)])
+def test_a_search_that_more_steps_would_help_is_still_falling(steps, is_falling):
+    found = replace(MAP, steps=steps).fit(held(WORLD), seed=0)
+    assert found.health.still_falling == is_falling
+
+
+def test_a_search_that_stops_early_by_choice_is_not_tried_with_half_of_its_steps(monkeypatch):
+    ran, run = [], Descent.run
+    monkeypatch.setattr(Descent, "run", lambda descent, *a, **k: ran.append(descent.steps) or run(descent, *a, **k))
+    client = Client(Matrix(WIDE.matrix), Gaussian(std=0.1))
+    attack = OptimizationAttack(prior="none", start="mean", steps=400, lr=0.3, n_tuned=48)
+    found = attack.fit(held(WIDE, client), seed=0)
+    assert found.choice.stop < 400
+    assert set(ran) == {400}
+    assert not found.health.still_falling
+
+
 @pytest.mark.parametrize(
     ("wanted", "moved", "share"), [(1.0, 2.0, 0.5), (1.0, 0.5, 1.0), (-1.0, 1.0, 0.0), (1.0, 0.0, 0.0)]
 )
@@ -387,7 +404,7 @@ def test_a_search_is_no_more_finished_than_the_decoder_it_starts_from(steps):
     plan = Plan(steps=steps, lr=2e-3, check_every=2, patience=3, min_gain=0.2)
     decoder = DecoderAttack("conv", batch=32, plan=plan)
     known = held(WORLD)
-    attack = OptimizationAttack(prior="gaussian", start="decoder", steps=5, n_tuned=4, decoder=decoder)
+    attack = OptimizationAttack(prior="gaussian", start="decoder", steps=120, n_tuned=4, decoder=decoder)
     found, first = attack.fit(known, seed=0).health, decoder.fit(known, seed=0).health
     assert found.still_falling is first.still_falling is (steps == 6)
     assert found.train_mse == first.train_mse

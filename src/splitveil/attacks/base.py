@@ -18,7 +18,7 @@ from splitveil.check import UsageError
 from splitveil.fitting import Check
 from splitveil.types import Images
 
-REVISION = 2  # raise it when an attack answers differently with the same settings: nothing stored is then taken
+REVISION = 3  # raise it when an attack answers differently with the same settings: nothing stored is then taken
 
 Watch = Callable[[Check], None]  # called at each check of a long fit
 

@@ -180,7 +180,8 @@ class GeneratorAttack(Attack):
         descent = Descent(channel, LatentCanvas(network, self.latent), self.steps, RATE)
         searches = [Search(descent, begin, replace(guess, shift=shift)) for shift in apart]
         tuned = tune(searches[0], selection, (WEIGHTS, (self.steps,)), course, name="latent.chosen", is_followed=False)
-        health = replace(tuned.health, steps=fitted.checks[-1].step, still_falling=fitted.still_falling)
+        is_falling = fitted.still_falling or tuned.health.still_falling
+        health = replace(tuned.health, steps=fitted.checks[-1].step, still_falling=is_falling)
         chosen = (tuned.choice, health, course.watch)
         return Restarted([Searched(each, *chosen) for each in searches], channel)
 

@@ -4,12 +4,13 @@
 
 A search explains what was seen, its noise too, and goes too far: it is followed as far as least squares says. Every
 candidate of every selection image is a row of one batch, so trying eight weights takes little longer than one. Since a
-may be 0 the search is never worse than its beginning there.
+may be 0 the search is never worse than its beginning there. One that needs all its steps is tried with half of them
+too: its rate falls to 0 along the way, so its energy is flat at the end whether or not more steps would help.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -29,6 +30,8 @@ CHUNK = {"cuda": 1000, "cpu": 50}  # inputs at once: an interrupted search loses
 LARGE = 64 * 64  # pixels; of larger images fewer at once, so that the maps of an encoder or generator take no more
 HELD = 5 * 10**9  # numbers held at once, 20 GB: of 1000 images of 64 × 64 pixels, pixels and their moments are 0.4 GB,
 # a deep image prior of width 24 is 17 GB (at 32 × 32, 5 GB), and a wider one is searched for fewer images at once
+
+HURRIED = 0.02  # share of the error that twice the steps take off a search which should have had more
 
 Start = Float[Tensor, "start number"]  # one for all inputs, or one for each
 Candidates = tuple[tuple[float, ...], tuple[int, ...]]  # weights, and numbers of steps
@@ -67,6 +70,10 @@ class Search:
         n_held = self.descent.canvas.n_held + self.descent.channel.n_held(seen.z_sent)
         return max(1, min(most, most * LARGE // n_pixels, HELD // n_held))
 
+    def in_half_the_steps(self) -> "Search":
+        """The same, its rate falling twice as fast."""
+        return replace(self, descent=replace(self.descent, steps=self.descent.steps // 2))
+
     def __call__(
         self, seen: Seen, weights: tuple[float, ...], stops: tuple[int, ...], tell: Tell | None = None
     ) -> dict[tuple[float, int], Images]:
@@ -103,23 +110,48 @@ def tune(
     is_followed: bool = True,
 ) -> "Searched":
     """Try every candidate on selection images and keep the best; under `name` beside the fit, it is tried once."""
-    x, seen = tried_on.x, tried_on.seen
+    begin = search.begin
 
     def find() -> dict[str, Tensor]:
-        begun = search.begin(seen)
-        tell = _teller(course.watch, mse(x, begun).mean().item())
-        found = []
-        for (weight, stop), x_hat in _tried(search, seen, candidates, tell).items():
-            share = follow((x - begun)[None], (x_hat - begun)[None]).item() if is_followed else 1.0
-            error = mse(x, torch.lerp(begun, x_hat, share)).mean().nan_to_num(nan=math.inf)  # leads nowhere: not chosen
-            found.append([weight, stop, share, error.item()])
-        return {"choice": torch.tensor(min(found, key=lambda each: each[-1]), dtype=torch.float64)}
+        begun = begin(tried_on.seen)
+        tell = _teller(course.watch, mse(tried_on.x, begun).mean().item())
+        judge = _Judge(tried_on, begun if is_followed else None, tell)
+        choice, error = judge.best(search, candidates)
+        in_half, half = error, search.in_half_the_steps()
+        if choice.stop == search.descent.steps > 1 and choice.share > 0:
+            _, in_half = judge.best(half, ((choice.weight,), (half.descent.steps,)))
+        numbers = [choice.weight, choice.stop, choice.share, error, in_half]
+        return {"choice": torch.tensor(numbers, dtype=torch.float64)}
 
-    weight, steps, share, score = once(beside(course.state, name), find, device=torch.device("cpu"))["choice"].tolist()
-    choice, began = Choice(weight, round(steps), share), search.begin.health
-    health = Health(began.train_mse, score, began.steps + choice.stop, began.still_falling, str(choice))
+    found = once(beside(course.state, name), find, device=torch.device("cpu"))["choice"].tolist()
+    weight, steps, share, score, in_half = found
+    choice, before = Choice(weight, round(steps), share), begin.health
+    is_falling = before.still_falling or score < (1 - HURRIED) * in_half
+    health = Health(before.train_mse, score, before.steps + choice.stop, is_falling, str(choice))
     _teller(course.watch, score)(choice.stop, 0.0)
     return Searched(search, choice, health, course.watch)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Selection images, and where their searches begin if they are followed part of the way."""
+
+    pairs: Pairs
+    begun: Images | None
+    tell: Tell
+
+    def best(self, search: Search, candidates: Candidates) -> tuple[Choice, float]:
+        """The candidate with the lowest error, and that."""
+        found = [self._judged(*each) for each in _tried(search, self.pairs.seen, candidates, self.tell).items()]
+        return min(found, key=lambda each: each[1])
+
+    def _judged(self, tried: tuple[float, int], x_hat: Images) -> tuple[Choice, float]:
+        x, share = self.pairs.x, 1.0
+        if self.begun is not None:
+            share = follow((x - self.begun)[None], (x_hat - self.begun)[None]).item()
+            x_hat = torch.lerp(self.begun, x_hat, share)
+        error = mse(x, x_hat).mean().nan_to_num(nan=math.inf)  # leads nowhere: not chosen
+        return Choice(*tried, share), error.item()
 
 
 def _tried(search: Search, seen: Seen, candidates: Candidates, tell: Tell) -> dict[tuple[float, int], Images]:
