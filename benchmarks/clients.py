@@ -82,7 +82,7 @@ def measure(job: Job) -> None:
         seed=job.seed,
     )
     trained = train(split, data, recipe, device=words.device)
-    found = accuracy(split, data.victims.to(next(split.server.parameters()).device), seed=job.seed)
+    found = accuracy(split, data.victims.to(split.device), seed=job.seed)
     print(f"{data.name} {job.network} seed {job.seed}: {found:.4f} in {trained.seconds:.0f} s", flush=True)
     write(job, data, trained.selection_accuracy, found, trained.seconds, attack(job, split, data))
 

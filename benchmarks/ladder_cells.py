@@ -80,7 +80,7 @@ def train_client(
     )
     split = make_split(data, client)
     trained = train(split, data, recipe, regularizers=terms, device=words.device)
-    place = next(split.server.parameters()).device
+    place = split.device
     found = accuracy(split, data.victims.to(place), seed=client.seed)
     for half, path in ((split.server, head_weights(client, work)), (split.client, weights(client, work))):
         keep_weights(half, path)

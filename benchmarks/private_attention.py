@@ -123,9 +123,13 @@ def on_cpu() -> dict[str, Any]:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """NumPy's too: a second one that waits for work after a product counts as time of the process."""
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    with threadpool_limits(1):
-        yield
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def timings(tries: dict[str, list[float]]) -> dict[str, Any]:

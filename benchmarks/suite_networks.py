@@ -1,6 +1,7 @@
 """What the cells of the whole suite's table share: clients, servers' halves, judges, what attacks know of images."""
 
 import argparse
+import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Sequence
@@ -23,7 +24,7 @@ from splitveil.attacks import (
     grant,
     oracle_of,
 )
-from splitveil.attacks.base import Course
+from splitveil.attacks.base import REVISION, Course
 from splitveil.attacks.views import view
 from splitveil.data import ImageSet, Part
 from splitveil.evaluation.judges import Judges
@@ -170,15 +171,16 @@ def learn_prior(data: ImageSet, prior: Prior, words: argparse.Namespace, work: P
     split = make_split(data, Client("noise", words.std, prior.seed))  # type: ignore[arg-type]
     oracle = oracle_of(split.client.eval().to(words.device))
     known = grant(Threat(), oracle=oracle, auxiliary=data.auxiliary, selection=data.selection, n_classes=data.n_classes)
-    fitted = prior.attack.prior(known, Course(prior.seed, state=work / f"{prior.slug}.fit"))
+    fitted = prior.attack.prior(known, Course(prior.seed, state=ready(prior, work).with_suffix(".fit")))
     ready(prior, work).touch()
     facts = {"steps": fitted.checks[-1].step, "seconds": fitted.checks[-1].seconds, "score": fitted.best.score}
     return {"prior": prior.attack.name, "seed": prior.seed, "still_falling": fitted.still_falling} | facts
 
 
 def ready(prior: Prior, work: Path) -> Path:
-    """What is there when a prior is learned."""
-    return work / f"{prior.slug}.ready"
+    """What is there when a prior is learned, with these settings and as this version does."""
+    made = hashlib.sha256(repr((REVISION, prior.attack)).encode()).hexdigest()[:8]
+    return work / f"{prior.slug}-{made}.ready"
 
 
 def opened(

@@ -48,7 +48,7 @@ class Plan:
     check_every: int = 100  # steps
     patience: int = 5  # checks that bring no more than min_gain together
     min_gain: float = 0.01  # of the score
-    bfloat16: bool | None = None  # autocast, weights stay float32; None: as suits the network and the device
+    bfloat16: bool | None = None  # autocast, weights stay float32; None: where the attack says that it suits
     channels_last: bool | None = None  # likewise
     momentum: float = 0.9  # Adam's first; against a critic it swings, so there it is 0
 
@@ -60,9 +60,12 @@ class Plan:
         positive("lr", self.lr)
         positive("seconds", 1.0 if self.seconds is None else self.seconds)
 
-    def suited(self, **kinds: bool) -> "Plan":
-        """With what it leaves open: bfloat16, channels_last."""
-        return replace(self, **{name: value for name, value in kinds.items() if getattr(self, name) is None})
+    def suited(self, *, bfloat16: bool = False, channels_last: bool = False) -> "Plan":
+        """The same where it says so, and with these where it leaves them open."""
+        rounded = bfloat16 if self.bfloat16 is None else self.bfloat16
+        return replace(
+            self, bfloat16=rounded, channels_last=channels_last if self.channels_last is None else self.channels_last
+        )
 
 
 @dataclass(frozen=True)

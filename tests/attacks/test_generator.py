@@ -18,6 +18,7 @@ from splitveil.attacks import (
     generator,
     grant,
     oracle_of,
+    refinement,
 )
 from splitveil.attacks.adversarial import Duel, distance_over_scales, energy_distance, wasserstein
 from splitveil.attacks.base import Course
@@ -25,7 +26,7 @@ from splitveil.attacks.descent import Descent
 from splitveil.attacks.latent import Calibrated
 from splitveil.attacks.refinement import some
 from splitveil.data import fashion
-from splitveil.fitting import Fitted, Plan
+from splitveil.fitting import Check, Fitted, Plan
 from splitveil.mechanisms import Chain, Dropout, Gaussian
 from splitveil.metrics import interval, mse
 from splitveil.networks.generator import Critic, Generator
@@ -278,3 +279,15 @@ def test_no_search_is_repeated_and_its_health_is_the_generator_s(tmp_path, monke
     seen = Seen(oracle_of(WORLD.client()).release(WORLD.part(3, 1).images(), source=SeededSource(0)))
     with pytest.raises(TypeError):
         again(seen)
+
+
+@pytest.mark.parametrize(("most", "is_falling"), [(-1.0, True), (1.0, False)])
+def test_a_latent_search_that_is_not_finished_is_told_though_its_generator_is(most, is_falling, monkeypatch):
+    monkeypatch.setattr(generator, "N_OWN", 50)
+    monkeypatch.setattr(refinement, "HURRIED", most)
+    network = Generator(WORLD.image_shape, latent=8, width=4).eval()
+    finished = Fitted(network, (Check(10, 0.0, 0.0, 0.0),), "plateau", still_falling=False)
+    monkeypatch.setattr(GeneratorAttack, "learn", lambda *arguments: finished)
+    attack = replace(LATENT, latent=8, width=4, steps=2, restarts=1, n_tuned=16)
+    calibrated = attack.fit(held(), seed=0).search.begin.decoder
+    assert calibrated._inverters[0].health.still_falling is is_falling

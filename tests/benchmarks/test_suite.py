@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 
 from splitveil.attacks import Box, DiffusionAttack, OptimizationAttack, Ridge, Threat
+from splitveil.attacks.recognition import Recognition
 from splitveil.evaluation import FlagName, Trial
 from splitveil.writing import replacing, write_tensors
 from worlds.loading import ROOT, load
@@ -119,3 +121,11 @@ def test_a_white_box_that_a_black_box_beats_is_flagged(mse: float, is_flagged: b
     name = FlagName.BLACK_BEATS_WHITE
     assert [each["flags"] for each in rows] == [[name] if is_flagged else [], [], [], []]
     assert [each["not_checked"] for each in rows] == [[], [name], [], []]  # an insider has no black box here
+
+
+@pytest.mark.parametrize("side", ["insider", "outsider"])
+def test_the_judges_of_the_table_are_found_again(side: str) -> None:
+    """One that is not would be trained anew for every cell, and pictures of one table shown to several."""
+    (place,) = (ROOT / "results" / "suite" / "networks").glob(f"judge-{side}-*.safetensors")
+    with safe_open(place, "pt") as file:
+        assert file.metadata()["facts"].startswith(f"({Recognition()!r}, 10, 0, ")

@@ -1,6 +1,7 @@
 """Fewer bits than an undefended run of the same noise: compared on the command line, or said why not."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,6 +146,21 @@ def test_a_result_that_lacks_a_key_is_named(runs: Path, call: Callable[..., str]
 
 
 @pytest.mark.parametrize("command", [["attack", "--workers", "2"], ["evaluate"]])
+def test_a_copy_of_the_run_is_refused_before_anything_is_played(
+    runs: Path, call: Callable[..., str], capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
+) -> None:
+    attacked(runs / "base", call)
+    copy = tmp_path / "copy"
+    shutil.copytree(runs / "base", copy, ignore=shutil.ignore_patterns("attacks"))
+    with pytest.raises(SystemExit) as stop:
+        run([*command, str(copy), "--undefended", str(runs / "base"), "--suite", "cheap", "--device", "cpu"])
+    assert stop.value.code == 2
+    said = f"error: --undefended: {runs / 'base'} has this very client; give another one, without its defense\n"
+    assert capsys.readouterr().err == said
+    assert not (copy / "attacks").exists()
+
+
+@pytest.mark.parametrize("command", [["attack", "--workers", "2"], ["evaluate"]])
 def test_a_run_of_other_images_is_refused_before_anything_is_played(
     runs: Path, call: Callable[..., str], capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
@@ -154,7 +170,7 @@ def test_a_run_of_other_images_is_refused_before_anything_is_played(
     place.write_text(json.dumps(words | {"data": "others", "data_sha256": "0123456789"}))
     before = {file: file.stat().st_mtime_ns for file in (runs / "louder").rglob("*")}
     with pytest.raises(SystemExit) as stop:
-        run([*command, str(runs / "louder"), "--undefended", str(runs / "base"), "--suite", "cheap"])
+        run([*command, str(runs / "louder"), "--undefended", str(runs / "base"), "--suite", "cheap", "--device", "cpu"])
     assert stop.value.code == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: --undefended: {runs / 'base'} was attacked on other images (others 01234567) than")

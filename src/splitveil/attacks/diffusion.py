@@ -101,7 +101,8 @@ class DiffusionAttack(Attack):
         assert isinstance(fitted.network, Denoiser)
         channel = channel_of(known.client, own, loss="likelihood", draws=self.expectation, seed=seed)
         sampler = Sampler(fitted.network, channel, self.steps, self.churn, seed)
-        sampler = replace(sampler, watch=course.watch, score=fitted.best.score)
+        is_rounded = bool(self._plan(own.x.device).bfloat16)
+        sampler = replace(sampler, watch=course.watch, score=fitted.best.score, is_rounded=is_rounded)
         look = {"e": sampler.measure} | ({"pixels": sampler.measure_pixels} if self.start == "decoder" else {})
         measured = once(
             beside(course.state, "doubts"), lambda: {k: see(own.x) for k, see in look.items()}, device=own.x.device
@@ -123,6 +124,9 @@ class DiffusionAttack(Attack):
         errors = selection.x[apart] - painter(Seen(selection.seen.z_sent[:, apart]))
         return _Painted(painter, errors.square().mean(0))
 
+    def _plan(self, device: torch.device) -> Plan:
+        return self.plan.suited(bfloat16=device.type == "cuda", channels_last=True)
+
     def prior(self, known: Knowledge, course: Course) -> Fitted:
         """What `learn` learns, scored on selection images."""
         assert known.selection is not None
@@ -139,7 +143,7 @@ class DiffusionAttack(Attack):
             source = SeededSource(seed, "denoise", step)
             return _denoising(network, view(part.images(order(step)), source), source)
 
-        plan = self.plan.suited(bfloat16=device.type == "cuda", channels_last=True)
+        plan = self._plan(device)
         sample = (part.images(order(0)), torch.ones(order.size, device=device))
         score = lambda net: _denoising(net, selection, SeededSource(seed, "score"))  # noqa: E731
         run = partial(fit, network, loss=loss, score=score, plan=plan, progress=course.watch, sample=sample)

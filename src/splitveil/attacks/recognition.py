@@ -66,8 +66,10 @@ class Recognition:
             raise UsageError("a recognizer needs labeled images; these have no labels")
         network = self._build(part, n_classes, seed)
         facts = repr((self, n_classes, seed, len(part), len(selection)))
+        plan = self.plan.suited(bfloat16=part.device.type == "cuda", channels_last=True)
         if kept is not None and (words := _read(network, kept, facts)) is not None:
-            return Recognizer(network, words)
+            laid_out = torch.channels_last if plan.channels_last else torch.contiguous_format  # as it was fitted
+            return Recognizer(network.to(memory_format=laid_out), words)  # type: ignore[call-overload]
         order = Shuffled(len(part), size=self.batch, seed=seed, device=part.device)
         chosen = selection.take(min(N_SCORED, len(selection)))
 
@@ -81,7 +83,6 @@ class Recognition:
             recognizer = Recognizer(network)
             return (recognizer.logits(chosen.images()).argmax(1) != chosen.labels).float().mean()
 
-        plan = self.plan.suited(bfloat16=part.device.type == "cuda", channels_last=True)
         state = None if kept is None else kept.with_name(f"{kept.name}.{_short(facts)}.fit")
         fitted = fit(network, loss=loss, score=score, plan=plan, progress=watch, state=state, sample=(views(0),))
         words = {"facts": facts, **_told(fitted), **took()}
@@ -175,5 +176,5 @@ def _read(network: nn.Module, path: Path, facts: str) -> Mapping[str, str] | Non
         network.load_state_dict(found[0])
     except RuntimeError:  # other weights under the same words
         return None
-    network.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as it was fitted
+    network.eval()
     return found[1]

@@ -110,23 +110,27 @@ def tune(
     is_followed: bool = True,
 ) -> "Searched":
     """Try every candidate on selection images and keep the best; under `name` beside the fit, it is tried once."""
-    begin = search.begin
+    begin, cpu = search.begin, torch.device("cpu")
+
+    def judge(score: float | None = None) -> _Judge:
+        begun = begin(tried_on.seen)
+        tell = _teller(course.watch, mse(tried_on.x, begun).mean().item() if score is None else score)
+        return _Judge(tried_on, begun, is_followed, tell)
 
     def find() -> dict[str, Tensor]:
-        begun = begin(tried_on.seen)
-        tell = _teller(course.watch, mse(tried_on.x, begun).mean().item())
-        judge = _Judge(tried_on, begun if is_followed else None, tell)
-        choice, error = judge.best(search, candidates)
-        in_half, half = error, search.in_half_the_steps()
-        if choice.stop == search.descent.steps > 1 and choice.share > 0:
-            _, in_half = judge.best(half, ((choice.weight,), (half.descent.steps,)))
-        numbers = [choice.weight, choice.stop, choice.share, error, in_half]
-        return {"choice": torch.tensor(numbers, dtype=torch.float64)}
+        choice, error = judge().best(search, candidates)
+        return {"choice": torch.tensor([choice.weight, choice.stop, choice.share, error], dtype=torch.float64)}
 
-    found = once(beside(course.state, name), find, device=torch.device("cpu"))["choice"].tolist()
-    weight, steps, share, score, in_half = found
+    weight, steps, share, score = once(beside(course.state, name), find, device=cpu)["choice"].tolist()
     choice, before = Choice(weight, round(steps), share), begin.health
-    is_falling = before.still_falling or score < (1 - HURRIED) * in_half
+
+    def hurry() -> dict[str, Tensor]:
+        return {"error": torch.tensor(judge(score).in_half(search, candidates, choice, score), dtype=torch.float64)}
+
+    is_falling = before.still_falling
+    if choice.stop == search.descent.steps and choice.share > 0 and not is_falling:
+        in_half = once(beside(course.state, f"{name}.half"), hurry, device=cpu)["error"].item()
+        is_falling = score < (1 - HURRIED) * in_half
     health = Health(before.train_mse, score, before.steps + choice.stop, is_falling, str(choice))
     _teller(course.watch, score)(choice.stop, 0.0)
     return Searched(search, choice, health, course.watch)
@@ -134,10 +138,11 @@ def tune(
 
 @dataclass(frozen=True)
 class _Judge:
-    """Selection images, and where their searches begin if they are followed part of the way."""
+    """Selection images, and where their searches begin."""
 
     pairs: Pairs
-    begun: Images | None
+    begun: Images
+    is_followed: bool  # part of the way
     tell: Tell
 
     def best(self, search: Search, candidates: Candidates) -> tuple[Choice, float]:
@@ -145,9 +150,20 @@ class _Judge:
         found = [self._judged(*each) for each in _tried(search, self.pairs.seen, candidates, self.tell).items()]
         return min(found, key=lambda each: each[1])
 
+    def in_half(self, search: Search, candidates: Candidates, choice: Choice, score: float) -> float:
+        """The error with half the steps: with the same weight, and if that is much more, with the best one."""
+        half = search.in_half_the_steps()
+        if not half.descent.steps:
+            return mse(self.pairs.x, self.begun).mean().item()
+        _, error = self.best(half, ((choice.weight,), (half.descent.steps,)))
+        if score < (1 - HURRIED) * error:
+            weights, stops = candidates
+            _, error = self.best(half, (weights, tuple(dict.fromkeys(stop // 2 for stop in stops))))
+        return error
+
     def _judged(self, tried: tuple[float, int], x_hat: Images) -> tuple[Choice, float]:
         x, share = self.pairs.x, 1.0
-        if self.begun is not None:
+        if self.is_followed:
             share = follow((x - self.begun)[None], (x_hat - self.begun)[None]).item()
             x_hat = torch.lerp(self.begun, x_hat, share)
         error = mse(x, x_hat).mean().nan_to_num(nan=math.inf)  # leads nowhere: not chosen

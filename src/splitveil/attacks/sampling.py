@@ -70,6 +70,7 @@ class Sampler:
     gaps: Float[Tensor, "step channel height width"] | None = None  # of pixels, as e_t is of features
     watch: Watch | None = None
     score: float = 0.0  # on selection images, for whoever watches
+    is_rounded: bool = False  # to bfloat16, as it was trained
 
     @property
     def levels(self) -> list[float]:
@@ -160,6 +161,6 @@ class Sampler:
         return (clean - sigma**2 * slope).detach()
 
     def _denoise(self, x: Images, sigma: float) -> Images:
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=x.device.type == "cuda"):
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.is_rounded):
             denoised: Tensor = self.network(x, x.new_full((len(x),), sigma))
         return denoised

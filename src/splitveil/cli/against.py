@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from splitveil.attacks import oracle_of
 from splitveil.bounds import Bound, comparisons
 from splitveil.bounds.channel import obstacle
 from splitveil.check import UsageError
 from splitveil.cli.runs import Run, open_run
-from splitveil.data import ImageSet
 from splitveil.evaluation import Result
+from splitveil.evaluation.fingerprints import client_fingerprint
+from splitveil.evaluation.roles import roles_of
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,18 @@ def undefended_run(run: Path | None, suite: str, *, of: Path) -> Undefended | No
     return Undefended(open_run(run), _result(place, again=f"splitveil attack {run} --suite {suite}"))
 
 
-def refuse_other_images(other: Undefended | None, data: ImageSet) -> None:
-    """Before anything is played: what other images leak says nothing of these."""
-    if other is not None and other.result.data_sha256 != data.sha256:
-        there, here = (other.result.data, other.result.data_sha256[:8]), (data.name, data.sha256[:8])
+def refuse_stranger(other: Undefended | None, opened: Run) -> None:
+    """Before anything is played: what other images leak, or this very client, says nothing of one without a defense."""
+    if other is None:
+        return
+    there, result, data = other.run.directory, other.result, opened.data
+    if result.data_sha256 != data.sha256:
         raise UsageError(
-            f"--undefended: {other.run.directory} was attacked on other images ({' '.join(there)}) than these "
-            f"({' '.join(here)}); give a run of these"
+            f"--undefended: {there} was attacked on other images ({result.data} {result.data_sha256[:8]}) than these "
+            f"({data.name} {data.sha256[:8]}); give a run of these"
         )
+    if result.client == client_fingerprint(oracle_of(opened.split.client), roles_of(data)):
+        raise UsageError(f"--undefended: {there} has this very client; give another one, without its defense")
 
 
 def _result(place: Path, *, again: str) -> Result:

@@ -10,7 +10,7 @@ from torch import nn
 
 from splitveil.bounds import Bound
 from splitveil.check import RunError, UsageError, positive, share
-from splitveil.cli.against import Undefended, compared, refuse_other_images, undefended_run, why_not_compared
+from splitveil.cli.against import Undefended, compared, refuse_stranger, undefended_run, why_not_compared
 from splitveil.cli.bar import AttackBar
 from splitveil.cli.deadline import Deadline
 from splitveil.cli.display import err, out, print_json
@@ -116,6 +116,7 @@ def attack(
     counts, asked = () if queries is None else _counts(queries, undefended), read_probes(probes, queries=queries)
     chosen, known = _suite(suite, () if counts else attacks), undefended_run(undefended, suite, of=run)
     opened = _open_on(run, device)
+    refuse_stranger(known, opened)
     chosen = with_probes(chosen, asked, opened)
     if counts:
         chosen = releases_suite(counts, suite=suite, attacks=attacks, client=opened.split.client)
@@ -189,6 +190,7 @@ def evaluate(
             share(name, gate, hint="it is a share, not a percentage")
     chosen, known = _suite(suite, ()), undefended_run(undefended, suite, of=run)
     opened = _open_on(run, device)
+    refuse_stranger(known, opened)
     measured = _accuracies(opened)
     budget = Budget(n_seeds)
     result = _attacked(opened, chosen, folder=suite, budget=budget, undefended=known, quiet=quiet or as_json)
@@ -242,7 +244,6 @@ def _attacked(
 ) -> Result:
     directory, label, client = opened.directory / "attacks" / folder, opened.directory.name, opened.split.client
     data = opened.data  # images that have changed are refused before anything is written
-    refuse_other_images(undefended, data)
 
     def limits(run: Run) -> tuple[Bound, ...]:
         place, name = run.directory / "attacks" / folder, run.directory.name

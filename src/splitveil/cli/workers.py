@@ -24,7 +24,7 @@ from splitveil.cli.runs import Run
 from splitveil.data import ImageSet
 from splitveil.evaluation import Claims, Progress, Suite, TimeUp, Update, prepare, take_part
 from splitveil.pausing import pausing
-from splitveil.split import Client
+from splitveil.split import Client, device_of
 from splitveil.training.watch import StopWhen
 from splitveil.writing import drop
 
@@ -59,7 +59,7 @@ def play_together(
     claims.clear()  # of a command that was killed
     try:
         prepare(client, suite, data, **words, time_budget=deadline.left)
-        on_cpu = next(iter(client.state_dict().values())).device.type == "cpu"
+        on_cpu = (device_of(client) or torch.device("cpu")).type == "cpu"
         with Helpers(team, words["out"], deadline, on_cpu=on_cpu) as helpers:
             standing = take_part(client, suite, data, **words, time_budget=deadline.left)
             while n_left := helpers.n_running:
