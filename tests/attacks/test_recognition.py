@@ -1,6 +1,7 @@
 """A recognizer names images and finds people; what chance would find is counted exactly."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -61,6 +62,15 @@ def test_it_tells_whether_it_was_cut_short(place, tmp_path):
     ended = flat.fit(DATA.train, DATA.selection, n_classes=3, kept=kept).health
     assert not ended.still_falling
     assert 0 < ended.steps < 40
+
+
+@pytest.mark.parametrize("said", [None, False, True])
+def test_one_that_was_kept_is_laid_out_as_it_was_fitted(said, tmp_path):
+    brief = replace(QUICK, plan=replace(QUICK.plan, steps=2, check_every=2, channels_last=said))
+    for _ in range(2):  # the second is read
+        found = brief.fit(DATA.train, DATA.selection, n_classes=3, kept=tmp_path / "judge")
+        weight = next(value for value in found._network.parameters() if value.ndim == 4 and value.shape[1] > 1)
+        assert weight.is_contiguous(memory_format=torch.channels_last) is (said is not False)
 
 
 def test_a_damaged_judge_is_trained_anew(tmp_path):
