@@ -12,21 +12,8 @@ from splitveil.check import RunError, UsageError
 from splitveil.fitting import Plan, Shuffled, fit, is_flat
 from splitveil.randomness import stream
 
-OTHER = {
-    "steps": 9,
-    "seconds": 1.0,
-    "lr": 0.5,
-    "weight_decay": 0.1,
-    "warmup": 1,
-    "cooldown": 0.5,
-    "ema": 0.9,
-    "check_every": 7,
-    "patience": 2,
-    "min_gain": 0.1,
-    "bfloat16": True,
-    "channels_last": True,
-    "momentum": 0.0,
-}
+OTHER = {"steps": 9, "seconds": 1.0, "lr": 0.5, "weight_decay": 0.1, "warmup": 1, "cooldown": 0.5, "ema": 0.9}
+OTHER |= {"check_every": 7, "patience": 2, "min_gain": 0.1, "bfloat16": True, "channels_last": True, "momentum": 0.0}
 TRUE = torch.tensor([[1.0, -2.0, 0.5]])
 
 
