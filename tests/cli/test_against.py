@@ -155,7 +155,9 @@ def test_a_copy_of_the_run_is_refused_before_anything_is_played(
     with pytest.raises(SystemExit) as stop:
         run([*command, str(copy), "--undefended", str(runs / "base"), "--suite", "cheap", "--device", "cpu"])
     assert stop.value.code == 2
-    said = f"error: --undefended: {runs / 'base'} has this very client; give another one, without its defense\n"
+    said = (
+        f"error: --undefended: {runs / 'base'} is a result of this very client; give that of one without its defense\n"
+    )
     assert capsys.readouterr().err == said
     assert not (copy / "attacks").exists()
 
@@ -173,6 +175,6 @@ def test_a_run_of_other_images_is_refused_before_anything_is_played(
         run([*command, str(runs / "louder"), "--undefended", str(runs / "base"), "--suite", "cheap", "--device", "cpu"])
     assert stop.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"error: --undefended: {runs / 'base'} was attacked on other images (others 01234567) than")
-    assert said.endswith("; give a run of these\n")
+    assert said.startswith(f"error: --undefended: {runs / 'base'} is a result on other images (others, 01234567) than")
+    assert said.endswith("; attack the undefended client on these\n")
     assert {file: file.stat().st_mtime_ns for file in (runs / "louder").rglob("*")} == before

@@ -130,7 +130,7 @@ def tune(
     is_falling = before.still_falling
     if choice.stop == search.descent.steps and choice.share > 0 and not is_falling:
         in_half = once(beside(course.state, f"{name}.half"), hurry, device=cpu)["error"].item()
-        is_falling = score < (1 - HURRIED) * in_half
+        is_falling = _is_hurried(score, in_half)
     health = Health(before.train_mse, score, before.steps + choice.stop, is_falling, str(choice))
     _teller(course.watch, score)(choice.stop, 0.0)
     return Searched(search, choice, health, course.watch)
@@ -156,7 +156,7 @@ class _Judge:
         if not half.descent.steps:
             return mse(self.pairs.x, self.begun).mean().item()
         _, error = self.best(half, ((choice.weight,), (half.descent.steps,)))
-        if score < (1 - HURRIED) * error:
+        if _is_hurried(score, error):
             weights, stops = candidates
             _, error = self.best(half, (weights, tuple(dict.fromkeys(stop // 2 for stop in stops))))
         return error
@@ -168,6 +168,10 @@ class _Judge:
             x_hat = torch.lerp(self.begun, x_hat, share)
         error = mse(x, x_hat).mean().nan_to_num(nan=math.inf)  # leads nowhere: not chosen
         return Choice(*tried, share), error.item()
+
+
+def _is_hurried(score: float, in_half: float) -> bool:
+    return score < (1 - HURRIED) * in_half
 
 
 def _tried(search: Search, seen: Seen, candidates: Candidates, tell: Tell) -> dict[tuple[float, int], Images]:

@@ -14,6 +14,7 @@ from splitveil.check import UsageError
 from splitveil.cli.runs import Run, open_run
 from splitveil.evaluation import Result
 from splitveil.evaluation.fingerprints import client_fingerprint
+from splitveil.evaluation.rehearsal import why_strange
 from splitveil.evaluation.roles import roles_of
 
 
@@ -38,17 +39,13 @@ def undefended_run(run: Path | None, suite: str, *, of: Path) -> Undefended | No
 
 
 def refuse_stranger(other: Undefended | None, opened: Run) -> None:
-    """Before anything is played: what other images leak, or this very client, says nothing of one without a defense."""
+    """Before anything is played, what `evaluate` would refuse."""
     if other is None:
         return
-    there, result, data = other.run.directory, other.result, opened.data
-    if result.data_sha256 != data.sha256:
-        raise UsageError(
-            f"--undefended: {there} was attacked on other images ({result.data} {result.data_sha256[:8]}) than these "
-            f"({data.name} {data.sha256[:8]}); give a run of these"
-        )
-    if result.client == client_fingerprint(oracle_of(opened.split.client), roles_of(data)):
-        raise UsageError(f"--undefended: {there} has this very client; give another one, without its defense")
+    roles = roles_of(opened.data)
+    strange = why_strange(other.result, roles, client_fingerprint(oracle_of(opened.split.client), roles))
+    if strange is not None:
+        raise UsageError(f"--undefended: {other.run.directory} {strange}")
 
 
 def _result(place: Path, *, again: str) -> Result:

@@ -18,10 +18,10 @@ from splitveil.check import UsageError
 from splitveil.data import ImageSet
 from splitveil.evaluation.inferences import asked, judged
 from splitveil.evaluation.play import Outcomes, Progress, Reporter, play
-from splitveil.evaluation.rehearsal import different
+from splitveil.evaluation.rehearsal import different, why_strange
 from splitveil.evaluation.result import InferenceResult, Result
 from splitveil.evaluation.roles import Roles, mean_image
-from splitveil.evaluation.stage import Stage, set_stage
+from splitveil.evaluation.stage import set_stage
 from splitveil.evaluation.suite import Suite
 from splitveil.evaluation.summary import Context, Played, summarize
 from splitveil.evaluation.trial import Scene
@@ -63,7 +63,9 @@ def evaluate(
     seeds, out = different(seeds), None if out is None else Path(out)
     tell = Reporter(progress, time_budget)
     stage = set_stage(client, suite, data, out=out, keep_samples=keep_samples, head=head, client_name=client_name)
-    _refuse_stranger(undefended, stage)
+    strange = None if undefended is None else why_strange(undefended, stage.scene.roles, stage.client)
+    if strange is not None:
+        raise UsageError(f"undefended {strange}")
     suite, scene = stage.suite, stage.scene
     with pausing(tell.pause):
         outcomes = play(suite, scene, stage.store, seeds, tell)
@@ -78,20 +80,6 @@ def evaluate(
     if not (keep_priors or suite.is_part):  # the rest of a suite may need them yet
         stage.store.forget_priors()
     return result
-
-
-def _refuse_stranger(undefended: Result | None, stage: Stage) -> None:
-    """Refuse a result that says nothing about this client without its defense."""
-    if undefended is None:
-        return
-    roles = stage.scene.roles
-    if undefended.data_sha256 != roles.sha256:
-        raise UsageError(
-            f"undefended is a result on other images ({undefended.data}, {undefended.data_sha256[:8]}) than "
-            f"these ({roles.name}, {roles.sha256[:8]}); attack the undefended client on these"
-        )
-    if undefended.client == stage.client:
-        raise UsageError("undefended is a result of this very client; give that of one without its defense")
 
 
 def _inferences(suite: Suite, scene: Scene, outcomes: Outcomes, headline: str) -> tuple[InferenceResult, ...]:

@@ -1,4 +1,4 @@
-"""Seeds are looked at, and a client is tried on a few images: what would fail later is told at once, in one line."""
+"""What would fail later is told at once, in one line: seeds, another client's result, a client tried on some images."""
 
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
@@ -8,6 +8,8 @@ from torch import Tensor
 
 from splitveil.attacks import Oracle
 from splitveil.check import SplitVeilError, UsageError
+from splitveil.evaluation.result import Result
+from splitveil.evaluation.roles import Roles
 from splitveil.randomness import SeededSource
 from splitveil.split import Client, evaluating
 from splitveil.types import Images
@@ -29,6 +31,17 @@ def different(seeds: object) -> tuple[int, ...]:
         got = list(found) if isinstance(seeds, Sequence) else seeds
         raise UsageError(f"seeds must be different numbers, at least one, got {got}; give a list, or range(3)")
     return numbers
+
+
+def why_strange(undefended: Result, roles: Roles, client: str) -> str | None:
+    """Why a result says nothing of the client with this fingerprint without its defense; None where it may."""
+    if undefended.data_sha256 != roles.sha256:
+        return (
+            f"is a result on other images ({undefended.data}, {undefended.data_sha256[:8]}) than "
+            f"these ({roles.name}, {roles.sha256[:8]}); attack the undefended client on these"
+        )
+    is_same = undefended.client == client
+    return "is a result of this very client; give that of one without its defense" if is_same else None
 
 
 @torch.no_grad()
